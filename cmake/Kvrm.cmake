@@ -1,0 +1,69 @@
+# One list per folder: kvrm_library() names a folder's sources and the folders it may include,
+# kvrm_tests() the tests beside them, kvrm_fuzz() a fuzz target.
+
+find_package(Threads REQUIRED)
+
+add_library(kvrm_flags INTERFACE)
+target_include_directories(kvrm_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+# Contract num-1, rule 9: fused multiply-add only where it is written, no fast-math.
+target_compile_options(kvrm_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers
+  -ffp-contract=off -fno-math-errno)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  target_compile_options(kvrm_flags INTERFACE -Wthread-safety)
+else()
+  # g++ 12 reports false positives for these in inlined std::string and std::vector code.
+  target_compile_options(kvrm_flags INTERFACE -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds
+    -Wno-psabi -Wno-maybe-uninitialized)
+endif()
+target_compile_definitions(kvrm_flags INTERFACE KVRM_CHECK_TIER=${KVRM_CHECK_TIER})
+target_link_libraries(kvrm_flags INTERFACE Threads::Threads)
+if(KVRM_SANITIZE)
+  target_compile_options(kvrm_flags INTERFACE -fsanitize=${KVRM_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
+  target_link_options(kvrm_flags INTERFACE -fsanitize=${KVRM_SANITIZE})
+endif()
+
+# kvrm_library(<folder> SOURCES a.cc ... DEPS <folder> ... LIBS <target> ...)
+function(kvrm_library folder)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LIBS" ${ARGN})
+  add_library(kvrm_${folder} STATIC ${ARG_SOURCES})
+  target_link_libraries(kvrm_${folder} PUBLIC kvrm_flags)
+  foreach(dep ${ARG_DEPS})
+    target_link_libraries(kvrm_${folder} PUBLIC kvrm_${dep})
+  endforeach()
+  target_link_libraries(kvrm_${folder} PUBLIC ${ARG_LIBS})
+endfunction()
+
+# kvrm_tests(<folder> SOURCES x_test.cc ... DEPS <folder> ... LIBS <target> ...)
+# One test binary a folder; each gtest case is a ctest case, named Suite.Law.
+function(kvrm_tests folder)
+  if(NOT KVRM_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LIBS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_executable(${folder}_tests ${ARG_SOURCES})
+  foreach(dep ${ARG_DEPS})
+    target_link_libraries(${folder}_tests PRIVATE kvrm_${dep})
+  endforeach()
+  target_link_libraries(${folder}_tests PRIVATE ${ARG_LIBS} kvrm_flags GTest::gtest GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${folder}_tests PRIVATE KVRM_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  gtest_discover_tests(${folder}_tests DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
+# kvrm_fuzz(<name> SOURCES x_fuzz.cc DEPS <folder> ...): built only by preset `fuzz` (clang).
+function(kvrm_fuzz name)
+  if(NOT KVRM_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LIBS" ${ARGN})
+  add_executable(fuzz_${name} ${ARG_SOURCES})
+  target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer,address,undefined)
+  foreach(dep ${ARG_DEPS})
+    target_link_libraries(fuzz_${name} PRIVATE kvrm_${dep})
+  endforeach()
+  target_link_libraries(fuzz_${name} PRIVATE ${ARG_LIBS} kvrm_flags)
+endfunction()

@@ -1,0 +1,35 @@
+// What a model file says about its tokenizer, as plain data: read by `model`, used by `text`, which
+// know nothing of each other.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace kvrm {
+
+enum class TokenType : uint8_t {  // GGUF's numbers
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6,
+};
+
+// Plain data, as read from a model file; `text` knows no file format.
+struct TokenizerSpec {
+  std::string model;                // "gpt2"
+  std::string pre;                  // "smollm", "gpt-2", ...
+  std::vector<std::string> tokens;  // in the file's own form (GPT-2 byte characters for "gpt2")
+  std::vector<TokenType> types;     // [tokens]; empty = all normal
+  std::vector<std::string> merges;  // "left right", best first
+  std::vector<float> scores;        // SentencePiece kinds
+  TokenId bos = -1, eos = -1, eot = -1, unknown = -1, padding = -1;  // -1 = none
+  bool add_bos = false, add_eos = false, add_space_prefix = false;
+  std::string chat_template;  // empty = none
+};
+
+}  // namespace kvrm

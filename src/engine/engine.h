@@ -1,0 +1,136 @@
+// The engine: requests in, tokens out. It owns pager, frame builder, scheduler and sampler, and
+// runs the step (step.cc): plan, edit, commit, move, run, sample, publish.
+//
+// Threads: one engine thread calls Step() or Run(); it alone touches pager and scheduler. Submit,
+// Cancel, Metrics and Stop are thread-safe and meet it in one event queue, the engine's only
+// entrance. Events come out through an EventSink on the engine thread; a sink must not block.
+//
+// Errors: a bad request is refused by Check() with the arithmetic in the message; a numeric fault
+// ends that request with kError; running out of KV never ends a neighbour.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "engine/sampler.h"
+#include "exec/executor.h"
+#include "frame/frame.h"
+#include "pager/pager.h"
+#include "sched/scheduler.h"
+
+namespace kvrm {
+
+enum class StopReason : uint8_t { kNone, kEnd, kLength, kCancelled, kError };
+
+struct RequestTimings {   // microseconds on the engine's clock
+  int64_t queued_us = 0;  // submit to admission
+  int64_t prompt_us = 0;  // admission to first token
+  int64_t decode_us = 0;  // first token to last
+  int64_t longest_gap_us = 0;
+  uint32_t prompt_tokens = 0, output_tokens = 0, cached_tokens = 0, preemptions = 0;
+};
+
+struct TokenEvent {
+  TokenId token = -1;
+  uint32_t index = 0;  // output index, from 0
+  float logprob = 0;
+  const std::vector<TokenLogprob>* top = nullptr;  // valid during the call; null when not asked
+};
+struct FinishEvent {
+  StopReason reason = StopReason::kNone;
+  std::string message;  // of kError
+  RequestTimings timings;
+};
+
+// Called on the engine thread, in output order, and never after OnFinish. The end token, too, comes
+// as a TokenEvent (it counts as an output token); whoever prints text leaves it out.
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  virtual void OnToken(RequestId id, const TokenEvent& event) = 0;
+  virtual void OnFinish(RequestId id, const FinishEvent& event) = 0;
+};
+
+struct GenerateRequest {
+  std::vector<TokenId> prompt;  // 1..max_seq_tokens - 1 ids
+  SamplingParams sampling;
+  uint32_t max_new_tokens = 0;  // 0 = to the context's end
+  uint32_t min_new_tokens = 0;
+  std::vector<TokenId> end_tokens;  // ids that end it (kEnd); empty with ignore_eos
+  EventSink* sink = nullptr;        // outlives the request
+};
+
+struct EngineConfig {
+  uint32_t max_slots = 32;
+  uint32_t max_seq_tokens = 0;  // prompt + output of one sequence
+  uint32_t max_queued = 4096;
+  uint32_t chunk_rows = 0;  // --chunk: most prompt rows of a sequence in a step; 0 = auto
+  uint32_t mixed_prompt_rows = 64;
+  bool validate_each_step = false;  // laws I2, I6 and frame validation after each step (tests)
+};
+
+struct EngineMetrics {
+  uint64_t steps = 0, commits = 0;
+  uint64_t prompt_tokens = 0, output_tokens = 0;
+  uint64_t requests_submitted = 0, requests_finished = 0, requests_cancelled = 0,
+           requests_failed = 0;
+  uint32_t running = 0, queued = 0;
+  PagerBooks books;  // group 0
+  PagerCounters pager;
+  SchedulerCounters sched;
+  ExecutorCounters exec;
+  FrameBuilder::Reads reads;
+  int64_t plan_us = 0, edit_commit_us = 0, run_us = 0, sample_us = 0, step_us = 0;  // totals
+  int64_t longest_gap_us = 0;
+};
+
+// Sees each step after it ran, before its pages can be recycled; tests, benches, dumps.
+class StepObserver {
+ public:
+  virtual ~StepObserver() = default;
+  virtual void OnStep(const StepPlan& plan, const FrameView& frame, const StepResult& result) = 0;
+};
+
+class Engine {
+ public:
+  // The pager, the executor (warmed up) and the clock are given; the engine owns the first two.
+  static Result<std::unique_ptr<Engine>> Create(const EngineConfig& config,
+                                                std::unique_ptr<Pager> pager,
+                                                std::unique_ptr<Executor> executor, Clock& clock);
+  ~Engine();
+
+  // Thread-safe. Whether `request` can be taken at all: prompt length, ids in the vocabulary,
+  // sampling ranges, room in an empty pool. Errors name field, value and limit.
+  Status Check(const GenerateRequest& request) const;
+  // Thread-safe. Requires: Check(request).ok(). Error kNoRoom: the queue is full.
+  Result<RequestId> Submit(GenerateRequest request);
+  // Thread-safe; unknown or finished ids are ignored. The sink still gets OnFinish(kCancelled).
+  void Cancel(RequestId id);
+
+  // One step on the calling (engine) thread. Returns false when there was nothing to do.
+  bool Step();
+  // Steps until Stop(), sleeping while there is nothing to do.
+  void Run();
+  // Thread-safe. Run() returns after the current step; requests still open end with kCancelled.
+  void Stop();
+
+  EngineMetrics Metrics() const;  // thread-safe snapshot, as of the last step
+  const EngineConfig& config() const;
+  const ExecutorInfo& executor_info() const;
+  uint64_t kv_tokens() const;                // token places of the pool
+  Pager& pager();                            // engine thread, or while nothing runs
+  void SetObserver(StepObserver* observer);  // before the first step
+
+ private:
+  struct State;
+  explicit Engine(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace kvrm

@@ -1,0 +1,54 @@
+// From a model file to a running engine: the one place where the parts are put together, shared by
+// every command. Thread-compatible.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "base/worker_pool.h"
+#include "engine/engine.h"
+#include "exec/cpu_executor.h"
+#include "model/model.h"
+
+namespace kvrm {
+
+struct RuntimeOptions {
+  std::string model_path;
+  WeightChoice weights = WeightChoice::kAuto;
+  KvFormat kv_format = KvFormat::kF16;
+  uint32_t num_threads = 0;  // 0 = CPUs allowed to this process
+  uint32_t max_slots = 32;
+  uint32_t ctx = 0;       // per sequence; 0 = the model's, capped at what fits
+  uint64_t kv_bytes = 0;  // 0 = a quarter of the memory that the cgroup allows
+  uint32_t chunk_rows = 0;
+  SimdLevel simd = SimdLevel::kAuto;
+  bool validate_each_step = false;
+  uint64_t scatter_seed = 0;     // tests: no two adjacent pages
+  bool poison_freed = false;     // tests
+  bool protect_program = false;  // tests
+  std::function<void(double)> progress;
+};
+
+// Everything that a run owns, destroyed in the right order.
+struct Runtime {
+  std::unique_ptr<const Model> model;
+  std::unique_ptr<WorkerPool> pool;
+  std::unique_ptr<Clock> clock;
+  std::unique_ptr<Engine> engine;
+  uint64_t kv_bytes = 0;  // as chosen
+  uint32_t ctx = 0;       // as chosen
+};
+
+// Errors: those of the file, the model and the pager; too little memory, with the arithmetic.
+Result<std::unique_ptr<Runtime>> LoadRuntime(const RuntimeOptions& options);
+// The same over an opened file (tests write models in memory).
+Result<std::unique_ptr<Runtime>> LoadRuntime(const GgufFile& file, const RuntimeOptions& options);
+
+// Bytes that this process may use: the least of cgroup v2/v1 limit and physical memory.
+uint64_t MemoryLimitBytes();
+// CPUs that this process may run on.
+uint32_t AllowedCpus();
+
+}  // namespace kvrm

@@ -1,0 +1,33 @@
+// The CPU executor: static programs over one arena, kernels chosen at start by what the CPU can do.
+// Invariance class kFull: law I5 whole.
+#pragma once
+
+#include <memory>
+
+#include "base/kv_view.h"
+#include "base/worker_pool.h"
+#include "exec/executor.h"
+#include "model/model.h"
+
+namespace kvrm {
+
+enum class SimdLevel : uint8_t { kAuto, kPortable, kAvx2, kAvx512 };  // --simd
+
+struct CpuExecutorConfig {
+  uint32_t max_slots = 32;
+  uint32_t max_seq_tokens = 0;
+  uint32_t mixed_rows = 64;     // prompt rows of program `mixed`
+  uint32_t prefill_rows = 512;  // prompt rows of program `prefill`
+  KvGeometry geometry;
+  std::byte* kv_base[kMaxKvGroups] = {};  // base addresses of the pager's ranges
+  SimdLevel simd = SimdLevel::kAuto;
+  bool protect_program = false;  // program memory read-only after warm-up (tests)
+};
+
+// `model` and `pool` outlive the executor. Errors: SIMD level not offered by this CPU, model shapes
+// that no kernel covers.
+Result<std::unique_ptr<Executor>> CreateCpuExecutor(const Model& model,
+                                                    const CpuExecutorConfig& config,
+                                                    WorkerPool& pool);
+
+}  // namespace kvrm

@@ -1,0 +1,52 @@
+// What a model is, read from its file and checked: every key against every other and against the
+// tensors' shapes. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/kv_view.h"
+#include "base/result.h"
+#include "base/tokenizer_spec.h"
+#include "model/gguf.h"
+
+namespace kvrm {
+
+enum class RopeLayout : uint8_t {
+  kInterleaved,  // pairs (2i, 2i+1): llama-family GGUF files
+  kHalves,       // pairs (i, i + d/2)
+};
+
+struct ModelConfig {
+  std::string family;  // "llama"
+  std::string name;    // general.name
+  uint32_t num_layers = 0;
+  uint32_t hidden = 0;
+  uint32_t ffn = 0;
+  uint32_t num_heads = 0;
+  uint32_t num_kv_heads = 0;
+  uint32_t head_dim = 0;
+  uint32_t vocab = 0;
+  uint32_t max_context = 0;
+  float norm_eps = 1e-5f;
+  double rope_base = 10000.0;
+  uint32_t rope_dims = 0;  // rotated dimensions of a head
+  RopeLayout rope_layout = RopeLayout::kInterleaved;
+  std::vector<float> rope_factors;  // [rope_dims/2] frequency divisors, empty = none
+  float attention_scale = 0;        // 1/sqrt(head_dim) unless the file says otherwise
+  bool tied_head = true;            // no output.weight: the head is the embedding
+};
+
+// Errors: unknown architecture (named, with those known), missing or contradicting keys, missing,
+// misshapen or unsupported tensors (by name), RoPE scaling kinds that are not built.
+Result<ModelConfig> ReadConfig(const GgufFile& file);
+// Errors: token arrays missing or of contradicting lengths, vocabulary above the embedding's rows.
+Result<TokenizerSpec> ReadTokenizerSpec(const GgufFile& file);
+
+// KV geometry of a model: one full group; part = layer, K and V together; page b =
+// kv_heads * (head_dim * 16) * 2 planes * bytes. Errors: head_dim not a multiple of 16, int8 (not
+// built yet).
+Result<KvGeometry> KvGeometryOf(const ModelConfig& config, KvFormat format);
+
+}  // namespace kvrm

@@ -1,0 +1,71 @@
+// GGUF v2/v3 reader: a memory-mapped file as metadata and tensor views. Every number in the file is
+// hostile until checked; all arithmetic on file values is overflow-checked; nothing is read outside
+// the mapping. Immutable after Open; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+#include "tensor/dtype.h"
+
+namespace kvrm {
+
+// A metadata value. Integers of any width are widened; arrays are typed vectors.
+struct GgufValue {
+  using Strings = std::vector<std::string>;
+  std::variant<uint64_t, int64_t, double, bool, std::string, std::vector<int64_t>,
+               std::vector<double>, Strings>
+      data;
+};
+
+struct GgufTensor {
+  std::string name;
+  DType type;
+  std::vector<uint64_t> dims;  // innermost first, 1..4, none 0
+  uint64_t num_values = 0;
+  std::span<const std::byte> data;  // within the mapping
+  uint64_t rows() const { return num_values / dims[0]; }
+};
+
+class GgufFile {
+ public:
+  // Errors name the field or tensor, the value and the limit: wrong magic or version, counts and
+  // lengths past the file's end, duplicate keys or tensors, bad alignment, unknown tensor type,
+  // misaligned, overlapping or truncated tensors.
+  static Result<std::unique_ptr<const GgufFile>> Open(const std::string& path);
+  // The same over bytes that outlive the result (tests, fuzzing). `name` stands in messages.
+  static Result<std::unique_ptr<const GgufFile>> Parse(std::span<const std::byte> bytes,
+                                                       std::string name);
+  virtual ~GgufFile() = default;
+
+  uint32_t version() const { return version_; }
+  uint64_t file_bytes() const { return file_bytes_; }
+  const std::string& name() const { return name_; }
+  const std::vector<std::pair<std::string, GgufValue>>& metadata() const { return metadata_; }
+  const std::vector<GgufTensor>& tensors() const { return tensors_; }
+
+  const GgufValue* Find(std::string_view key) const;
+  const GgufTensor* FindTensor(std::string_view name) const;
+  // Typed look-ups. Absent key: the default. Present with another type or out of range: an error.
+  Result<uint64_t> GetUint(std::string_view key, std::optional<uint64_t> fallback) const;
+  Result<double> GetFloat(std::string_view key, std::optional<double> fallback) const;
+  Result<bool> GetBool(std::string_view key, std::optional<bool> fallback) const;
+  Result<std::string> GetString(std::string_view key, std::optional<std::string> fallback) const;
+
+ protected:
+  GgufFile() = default;
+  uint32_t version_ = 0;
+  uint64_t file_bytes_ = 0;
+  std::string name_;
+  std::vector<std::pair<std::string, GgufValue>> metadata_;
+  std::vector<GgufTensor> tensors_;
+};
+
+}  // namespace kvrm

@@ -1,0 +1,93 @@
+// The scheduler: which rows the next step computes. It plans from counts alone, never from token
+// values, and never sees a frame. Engine-thread-only. No clock, no hash-ordered container: the same
+// calls give the same plans.
+//
+// Order of a plan: decode rows first (one for each sequence that has computed its prompt), then
+// prompt rows of waiting prompts, oldest admission first, up to `prompt_rows` in all and the widest
+// program's room. While a prompt waits each step advances some prompt. A sequence that was deferred
+// (no room) is left out of that step alone. When nothing can run because of room, the youngest
+// admitted sequence is preempted by recompute: its pages are trimmed and it queues again, first in
+// line, with what it has generated as part of its prompt; the oldest always progresses.
+//
+// SCHED-1  a request is in exactly one of: queue, running, gone.
+// SCHED-2  running <= max_slots.
+// SCHED-3  each running sequence has at most one chunk of rows in a plan, ascending positions.
+// SCHED-4  with work and room for one sequence, a plan is never empty (no lost wake-up, B021).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "pager/pager.h"
+
+namespace kvrm {
+
+struct SchedulerConfig {
+  uint32_t max_slots = 32;
+  uint32_t max_rows = 0;            // of the widest program
+  uint32_t prompt_rows = 512;       // most prompt rows in one step when nothing decodes
+  uint32_t mixed_prompt_rows = 64;  // most prompt rows in a step that decodes too
+  uint32_t chunk_rows = 0;  // most prompt rows of one sequence in a step; 0 = no further bound
+};
+
+struct PlannedRows {
+  RequestId request;
+  SeqId seq;
+  uint32_t first;  // KV index of the first row
+  uint32_t count;
+  bool decode;       // true: one row, token sampled by an earlier step
+  bool want_logits;  // the last row completes what is known: its logits are sampled
+};
+
+struct StepPlan {
+  std::vector<PlannedRows> rows;         // decode rows first
+  std::vector<RequestId> admitted;       // taken from the queue by this plan
+  std::vector<RequestId> preempted;      // trimmed and queued again by this plan
+  std::vector<RequestId> unserviceable;  // can never fit; removed
+  uint32_t num_rows = 0, num_prompt_rows = 0, num_logits = 0;
+  uint32_t deferred = 0;
+};
+
+struct SchedulerCounters {
+  uint64_t plans = 0, admitted = 0, preempted = 0, deferred = 0;
+  uint32_t queued = 0, running = 0;
+};
+
+class Scheduler {
+ public:
+  explicit Scheduler(const SchedulerConfig& config);
+  ~Scheduler();
+
+  // Queues a request whose known tokens (prompt) number `num_tokens` >= 1.
+  void Add(RequestId id, uint32_t num_tokens);
+  // Drops a request wherever it is; a running one's sequence is closed in `pager`.
+  void Remove(RequestId id, Pager& pager);
+  // One more token is known (sampled): the next plan may compute it.
+  void OnToken(RequestId id);
+
+  // Plans one step and makes its edits in `pager` (Open, Reserve, Trim, Close of victims), each
+  // sequence under its own savepoint. Requires: pager.BeginStep() was called. The plan is valid
+  // until the next call.
+  const StepPlan& Plan(Pager& pager);
+  // The step ran: rows of the last plan are computed.
+  void OnStepDone();
+  // The step was rolled back: nothing of the last plan happened.
+  void OnStepRolledBack();
+
+  bool idle() const;
+  std::optional<SeqId> sequence(RequestId id) const;
+  uint32_t num_computed_tokens(RequestId id) const;
+  SchedulerCounters counters() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace kvrm

@@ -1,0 +1,53 @@
+// Chat templates: a bounded subset of Jinja, the constructs that model files use, nothing more.
+// A template is parsed once, at load; an unknown construct is refused there, naming it and its
+// line. Immutable after creation; thread-safe. Render is bounded in output bytes and loop steps.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "text/tokenizer.h"
+
+namespace kvrm {
+
+struct ChatMessage {
+  std::string role;
+  std::string content;
+};
+
+struct RenderOptions {
+  bool add_generation_prompt = true;
+  std::string bos_token, eos_token;  // as text
+  std::string strftime_now;  // what strftime_now() prints; injected, never read from a clock
+};
+
+// A rendered prompt as a run of pieces: text that the template wrote (control tokens are parsed in
+// it) and text that came from message fields (never parsed for control tokens, B052).
+struct RenderedPiece {
+  std::string text;
+  bool from_user = false;
+};
+
+class ChatTemplate {
+ public:
+  static Result<std::unique_ptr<const ChatTemplate>> Parse(std::string_view source);
+  virtual ~ChatTemplate() = default;
+  // Errors: raise_exception() of the template (its message), bounds exceeded, type errors.
+  virtual Result<std::vector<RenderedPiece>> Render(const std::vector<ChatMessage>& messages,
+                                                    const RenderOptions& options) const = 0;
+};
+
+// The text of all pieces.
+std::string JoinPieces(const std::vector<RenderedPiece>& pieces);
+// Token ids of a rendered prompt: template text with SpecialTokens::kParse, user text kAsText.
+// Neighbouring pieces are split at control tokens only, so that a merge across the border of
+// template and user text comes out as the reference tokenizer makes it.
+std::vector<TokenId> EncodePieces(const Tokenizer& tokenizer,
+                                  const std::vector<RenderedPiece>& pieces);
+
+}  // namespace kvrm

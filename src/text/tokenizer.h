@@ -1,0 +1,49 @@
+// Tokenizer: text to token ids and back, from what the model file says. Immutable after creation;
+// thread-safe.
+//
+// Kinds: byte-level BPE ("gpt2" model in GGUF terms) with the pre-tokenizers of a table. Special
+// (control) tokens are recognised in the text only where the caller allows it: user text can never
+// forge a control token.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "base/tokenizer_spec.h"
+
+namespace kvrm {
+
+enum class SpecialTokens : uint8_t { kAsText, kParse };
+
+class Tokenizer {
+ public:
+  // Errors: unknown model or pre (named, with the list of what is known), sizes that contradict
+  // each other, ids out of range, merges that name no token.
+  static Result<std::unique_ptr<const Tokenizer>> Create(TokenizerSpec spec);
+  virtual ~Tokenizer() = default;
+
+  // Time near linear in the text's length, whatever the text (B053). Adds no BOS or EOS.
+  virtual std::vector<TokenId> Encode(std::string_view text, SpecialTokens special) const = 0;
+  // The bytes of one token ("" for control tokens unless `with_special`).
+  virtual std::string_view TokenBytes(TokenId id, bool with_special) const = 0;
+
+  std::string Decode(std::span<const TokenId> ids, bool with_special = false) const;
+  const TokenizerSpec& spec() const { return spec_; }
+  uint32_t vocab_size() const { return static_cast<uint32_t>(spec_.tokens.size()); }
+  // Ids that end a generation: eos, eot, and control tokens that the family uses to end a turn.
+  const std::vector<TokenId>& end_tokens() const { return end_tokens_; }
+  bool IsEnd(TokenId id) const;
+  bool IsControl(TokenId id) const;
+
+ protected:
+  TokenizerSpec spec_;
+  std::vector<TokenId> end_tokens_;
+};
+
+}  // namespace kvrm
