@@ -38,6 +38,7 @@
 #include "base/ids.h"
 #include "base/kv_view.h"
 #include "base/result.h"
+#include "base/superblock.h"
 
 namespace kvrm {
 
@@ -202,15 +203,5 @@ class Pager {
   explicit Pager(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
-
-// The superblock rule (docs/architecture.md, section 5): among multiples of 64 KiB up to 16 MiB
-// with P <= 64, the smallest S with P * b >= 128 KiB (or P = 64) and waste <= 2 %, whole 2 MiB
-// multiples first when they waste no more; if none, the S of least waste.
-struct SuperblockChoice {
-  uint64_t superblock_bytes = 0;
-  uint32_t pages_per_superblock = 0;
-  double waste = 0;  // share of S that no page covers
-};
-Result<SuperblockChoice> ChooseSuperblock(uint32_t num_parts, uint64_t part_page_bytes);
 
 }  // namespace kvrm
