@@ -24,6 +24,11 @@ if(KVRM_SANITIZE)
   target_link_options(kvrm_flags INTERFACE -fsanitize=${KVRM_SANITIZE})
 endif()
 
+if(KVRM_FUZZ)
+  # Libraries report which branches an input reached; only a fuzz target brings the driver's main().
+  target_compile_options(kvrm_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
 # kvrm_library(<folder> SOURCES a.cc ... DEPS <folder> ... LIBS <target> ...)
 function(kvrm_library folder)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LIBS" ${ARGN})
