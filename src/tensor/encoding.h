@@ -8,8 +8,9 @@
 //         [16 outputs][4 bytes]; byte i of output o holds k = 8j + i in its low and k = 8j + 4 + i
 //         in its high nibble. Holds Q4_0 (m = -8 d) and Q4_1 exactly.
 //   kQ8:  panel = [k/32][512] bytes of codes, then [k/32][16] fp16 scales, padded to 64 bytes;
-//         value = d * (code - 128), code in 1..255. Codes: eight 64-byte rows j = 0..7 of
-//         [16 outputs][4 bytes], byte i of output o holds k = 4j + i. Holds Q8_0 exactly.
+//         value = d * (code - 128), code in 0..255 (0 only where a Q8_0 file says -128). Codes:
+//         eight 64-byte rows j = 0..7 of [16 outputs][4 bytes], byte i of output o holds k = 4j +
+//         i. Holds Q8_0 exactly.
 //
 // n is padded to a multiple of 16 with zero rows. Q4 and Q8 require k % 32 == 0.
 // The group length 32 is part of the encoding and of contract num-1 (docs/numerics.md).
@@ -41,9 +42,13 @@ Encoding NearestEncoding(DType type);
 
 // Re-lays rows [0, n) of a row-major matrix of `type`, row length k, into `out`
 // (EncodedBytes(encoding, n, k), 64-byte aligned), outputs placed from `first_output` (a multiple
-// of 16) of a larger matrix whose panel 0 is `out`. kQ8 of other types is made per group of 32: d =
-// fp16(amax / 127), code = rint(w / d) + 128. Thread-safe on disjoint outputs. Errors: k not a
-// multiple of the type's block or of 32.
+// of 16) of a larger matrix whose panel 0 is `out`; the last panel is filled up with zero rows.
+// Types that an encoding does not hold exactly are dequantised and made anew per group of 32:
+//   kQ8: d = fp16(amax / 127), code = rint(w / d) + 128;
+//   kQ4: m = fp16(min), d = fp16((max - min) / 15), code = rint((w - m) / d).
+// Codes are clamped to their range; a group with a NaN or an infinity becomes all NaN. Thread-safe
+// on disjoint outputs. Requires: a readable type. Errors: k not a multiple of the type's block or
+// of 32; a scale or minimum above fp16's largest value.
 Status EncodeRows(Encoding encoding, DType type, const void* rows, uint32_t n, uint32_t k,
                   uint32_t first_output, std::byte* out);
 
