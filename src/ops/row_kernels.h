@@ -1,0 +1,188 @@
+// Ops that work on one row at a time: embed, norm, rope and KV write, activation; and the encoding
+// of activations. Included once per machine after lanes.h (see there).
+#pragma once
+
+#include "ops/lanes.h"
+#include "ops/op_args.h"
+
+namespace kvrm::ops::KVRM_LANES_NS {
+
+// Encodes one group of 32 values (a, b) of a row. `group` counts groups of the row.
+inline void EncodeGroup(F a, F b, std::byte* row, uint32_t k, uint32_t group) {
+  const uint32_t groups = k / kGroup;
+  const float amax = MaxLane(Max(Abs(a), Abs(b)));
+  const float inverse = amax > 0.0f ? 127.0f / amax : 0.0f;
+  const float scale = amax * (1.0f / 127.0f);
+  const I qa = RoundToInt(Mul(a, Set(inverse)));
+  const I qb = RoundToInt(Mul(b, Set(inverse)));
+  int8_t* codes = reinterpret_cast<int8_t*>(row) + group * kGroup;
+  StoreLowBytes(codes, qa);
+  StoreLowBytes(codes + kLanes, qb);
+  int32_t sum = 0;
+  for (uint32_t i = 0; i < kGroup; ++i) sum += codes[i];
+  float* scales = reinterpret_cast<float*>(row + k);
+  int32_t* offsets = reinterpret_cast<int32_t*>(scales + 2 * groups);
+  scales[group] = scale;
+  scales[groups + group] = scale * static_cast<float>(sum);
+  offsets[group] = -128 * sum;
+}
+
+inline void Embed(const EmbedArgs& args, uint32_t row) {
+  const uint32_t token = static_cast<uint32_t>(args.rows[row].token);
+  const uint32_t panel = token / kLanes;
+  const uint32_t lane = token % kLanes;
+  float* out = args.out + row * args.out_stride;
+  const uint32_t k = args.k;
+  const uint32_t groups = k / kGroup;
+  if (args.encoding == Encoding::kF32) {
+    const float* w =
+        reinterpret_cast<const float*>(args.panels) + size_t{panel} * k * kLanes + lane;
+    for (uint32_t i = 0; i < k; ++i) out[i] = w[size_t{i} * kLanes];
+    return;
+  }
+  float scales[kLanes];
+  float minima[kLanes];
+  for (uint32_t g = 0; g < groups; ++g) {
+    float* values = out + g * kGroup;
+    if (args.encoding == Encoding::kQ4) {
+      const auto* group = reinterpret_cast<const uint8_t*>(args.panels) +
+                          (size_t{panel} * groups + g) * kQ4GroupBytes;
+      const auto* halves = reinterpret_cast<const uint16_t*>(group + 256);
+      Store(scales, LoadHalf(halves));
+      Store(minima, LoadHalf(halves + kLanes));
+      for (uint32_t i = 0; i < kGroup; ++i) {
+        const uint8_t byte = group[(i / 8) * 64 + lane * 4 + i % 4];
+        const uint32_t code = i % 8 < 4 ? byte & 15u : byte >> 4;
+        values[i] = __builtin_fmaf(scales[lane], static_cast<float>(code), minima[lane]);
+      }
+    } else {
+      const size_t panel_bytes = (size_t{groups} * (kQ8GroupBytes + 32) + 63) / 64 * 64;
+      const auto* base = reinterpret_cast<const uint8_t*>(args.panels) + panel * panel_bytes;
+      const uint8_t* group = base + size_t{g} * kQ8GroupBytes;
+      Store(scales, LoadHalf(reinterpret_cast<const uint16_t*>(
+                        base + size_t{groups} * kQ8GroupBytes + size_t{g} * 32)));
+      for (uint32_t i = 0; i < kGroup; ++i) {
+        const int32_t code = int32_t{group[(i / 4) * 64 + lane * 4 + i % 4]} - 128;
+        values[i] = scales[lane] * static_cast<float>(code);
+      }
+    }
+  }
+}
+
+inline void Norm(const NormArgs& args, uint32_t row) {
+  const uint32_t source = args.row_index == nullptr ? row : args.row_index[row];
+  const float* x = args.in + source * args.in_stride;
+  F sum = Zero();
+  for (uint32_t i = 0; i < args.k; i += kLanes) {
+    const F v = Load(x + i);
+    sum = Fma(v, v, sum);
+  }
+  const float mean = TreeSum(sum) / static_cast<float>(args.k);
+  const F r = Set(1.0f / __builtin_sqrtf(mean + args.eps));
+  std::byte* out = args.out + row * args.out_stride;
+  if (args.kind == ActivationKind::kFloat) {
+    float* y = reinterpret_cast<float*>(out);
+    for (uint32_t i = 0; i < args.k; i += kLanes) {
+      Store(y + i, Mul(Mul(Load(x + i), r), Load(args.weight + i)));
+    }
+    return;
+  }
+  for (uint32_t i = 0; i < args.k; i += kGroup) {
+    const F a = Mul(Mul(Load(x + i), r), Load(args.weight + i));
+    const F b = Mul(Mul(Load(x + i + kLanes), r), Load(args.weight + i + kLanes));
+    EncodeGroup(a, b, out, args.k, i / kGroup);
+  }
+}
+
+inline void RotateHead(const RopeWriteArgs& args, float* head, uint32_t position) {
+  const uint32_t half = args.rope_dims / 2;
+  const float* c = args.cos_table + size_t{position} * half;
+  const float* s = args.sin_table + size_t{position} * half;
+  const uint32_t step = args.interleaved ? 2 : 1;
+  const uint32_t apart = args.interleaved ? 1 : half;
+  for (uint32_t i = 0; i < half; ++i) {
+    float* x = head + i * step;
+    float* y = x + apart;
+    const float a = *x;
+    const float b = *y;
+    *x = __builtin_fmaf(a, c[i], -(b * s[i]));
+    *y = __builtin_fmaf(a, s[i], b * c[i]);
+  }
+}
+
+inline float ClampToHalf(float x) {
+  return x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x;
+}
+
+// Writes one head's K as column `place` of a [head_dim][16] tile and V as row `place` of a
+// [16][head_dim] tile. `tile` is the head's part of the page: K tile, then V tile.
+inline void WriteHead(KvFormat format, const float* k, const float* v, uint32_t head_dim,
+                      uint32_t place, std::byte* tile) {
+  const size_t v_begin = size_t{head_dim} * kPageTokens;
+  if (format == KvFormat::kF32) {
+    float* out = reinterpret_cast<float*>(tile);
+    for (uint32_t d = 0; d < head_dim; ++d) out[d * kPageTokens + place] = k[d];
+    for (uint32_t d = 0; d < head_dim; ++d) out[v_begin + place * head_dim + d] = v[d];
+    return;
+  }
+  uint16_t* out = reinterpret_cast<uint16_t*>(tile);
+  float clamped[kLanes];
+  uint16_t halves[kLanes];
+  for (uint32_t d = 0; d < head_dim; d += kLanes) {
+    for (uint32_t i = 0; i < kLanes; ++i) clamped[i] = ClampToHalf(k[d + i]);
+    StoreHalf(halves, Load(clamped));
+    for (uint32_t i = 0; i < kLanes; ++i) out[(d + i) * kPageTokens + place] = halves[i];
+    for (uint32_t i = 0; i < kLanes; ++i) clamped[i] = ClampToHalf(v[d + i]);
+    StoreHalf(out + v_begin + place * head_dim + d, Load(clamped));
+  }
+}
+
+inline void RopeWrite(const RopeWriteArgs& args, uint32_t row) {
+  const Row& r = args.rows[row];
+  float* q = args.qkv + row * args.stride;
+  float* k = q + size_t{args.num_heads} * args.head_dim;
+  float* v = k + size_t{args.num_kv_heads} * args.head_dim;
+  // Subtracting a value from itself gives 0 for finite values and NaN for all others.
+  F finite = Zero();
+  const uint32_t width = (args.num_heads + 2 * args.num_kv_heads) * args.head_dim;
+  for (uint32_t i = 0; i < width; i += kLanes) {
+    const F x = Load(q + i);
+    finite = Add(finite, Sub(x, x));
+  }
+  if (!(TreeSum(finite) == 0.0f)) args.row_status[row] = 1;
+  for (uint32_t h = 0; h < args.num_heads + args.num_kv_heads; ++h) {
+    RotateHead(args, q + size_t{h} * args.head_dim, r.position);
+  }
+  if ((r.flags & kRowNoWrite) != 0) return;
+  const uint32_t value_bytes = args.format == KvFormat::kF32 ? 4 : 2;
+  const size_t head_bytes = size_t{2} * kPageTokens * args.head_dim * value_bytes;
+  std::byte* page = args.kv_base + args.write_offset[row] + args.part_offset;
+  for (uint32_t h = 0; h < args.num_kv_heads; ++h) {
+    WriteHead(args.format, k + size_t{h} * args.head_dim, v + size_t{h} * args.head_dim,
+              args.head_dim, r.kv_index % kPageTokens, page + h * head_bytes);
+  }
+}
+
+inline F SiluTimes(F gate, F up) {
+  const F denominator = Add(Set(1.0f), Exp(Sub(Zero(), gate)));
+  return Mul(Div(gate, denominator), up);
+}
+
+inline void Activation(const ActivationArgs& args, uint32_t row) {
+  const float* x = args.in + row * args.in_stride;
+  std::byte* out = args.out + row * args.out_stride;
+  if (args.kind == ActivationKind::kFloat) {
+    float* y = reinterpret_cast<float*>(out);
+    for (uint32_t i = 0; i < args.k; i += kLanes) {
+      Store(y + i, SiluTimes(Load(x + 2 * i), Load(x + 2 * i + kLanes)));
+    }
+    return;
+  }
+  for (uint32_t i = 0; i < args.k; i += kGroup) {
+    const F a = SiluTimes(Load(x + 2 * i), Load(x + 2 * i + kLanes));
+    const F b = SiluTimes(Load(x + 2 * i + 2 * kLanes), Load(x + 2 * i + 3 * kLanes));
+    EncodeGroup(a, b, out, args.k, i / kGroup);
+  }
+}
+
+}  // namespace kvrm::ops::KVRM_LANES_NS
