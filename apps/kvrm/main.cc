@@ -1,0 +1,132 @@
+// kvrm: finds the command, parses its options against the option table, runs it.
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "kvrm/commands.h"
+#include "options/help_text.h"
+#include "options/option_values.h"
+
+namespace kvrm::cli {
+namespace {
+
+using RunFunction = int (*)(const OptionValues&);
+
+RunFunction FunctionOf(CommandBit command) {
+  switch (command) {
+    case kServe:
+      return RunServe;
+    case kChat:
+      return RunChat;
+    case kGenerate:
+      return RunGenerate;
+    case kTokenize:
+      return RunTokenize;
+    case kInspect:
+      return RunInspect;
+    case kEvalPpl:
+      return RunEvalPpl;
+    case kBenchDecode:
+      return RunBenchDecode;
+    case kBenchPrefill:
+      return RunBenchPrefill;
+    case kBenchVersus:
+      return RunBenchVersus;
+    case kHelp:
+      break;
+  }
+  return nullptr;
+}
+
+int Print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  return kExitDone;
+}
+
+int Usage(const std::string& message) {
+  std::fprintf(stderr, "kvrm: %s\n", message.c_str());
+  return kExitUsage;
+}
+
+// The command that `words` begin with; its name may be two words. nullptr = none.
+const CommandSpec* TakeCommand(std::vector<std::string>& words) {
+  for (size_t length = std::min<size_t>(2, words.size()); length > 0; --length) {
+    const CommandSpec* command =
+        FindCommand(length == 2 ? words[0] + " " + words[1] : std::string(words[0]));
+    if (command != nullptr) {
+      words.erase(words.begin(), words.begin() + static_cast<ptrdiff_t>(length));
+      return command;
+    }
+  }
+  return nullptr;
+}
+
+// "unknown command 'bench foo' (bench decode, bench prefill, ...)"
+std::string UnknownCommand(const std::vector<std::string>& words) {
+  std::string similar, all, named = words[0];
+  for (const CommandSpec& command : CommandTable()) {
+    const std::string name(command.name);
+    all += (all.empty() ? "" : ", ") + name;
+    if (name.compare(0, words[0].size() + 1, words[0] + " ") == 0) {
+      similar += (similar.empty() ? "" : ", ") + name;
+    }
+  }
+  if (!similar.empty() && words.size() > 1) named += " " + words[1];
+  return "unknown command '" + named + "' (" + (similar.empty() ? all : similar) + ")";
+}
+
+int Help(const OptionValues& values) {
+  if (values.Flag("markdown")) return Print(MarkdownText());
+  if (values.Flag("man")) return Print(ManPageText(KVRM_VERSION));
+  if (values.Flag("bash")) return Print(BashCompletionText());
+  std::vector<std::string> words = values.positionals();
+  if (words.empty()) return Print(OverviewText());
+  const CommandSpec* command = TakeCommand(words);
+  return command == nullptr ? Usage(UnknownCommand(words)) : Print(CommandText(*command));
+}
+
+int Run(std::vector<std::string> words) {
+  if (words.empty()) {
+    std::fputs(OverviewText().c_str(), stderr);
+    return kExitUsage;
+  }
+  if (words[0] == "--version" || words[0] == "-V") return Print("kvrm " KVRM_VERSION "\n");
+  if (words[0] == "--help" || words[0] == "-h") return Print(OverviewText());
+  const CommandSpec* command = TakeCommand(words);
+  if (command == nullptr) return Usage(UnknownCommand(words));
+  const Result<OptionValues> values = ParseOptions(
+      command->bit, words, [](const std::string& name) { return std::getenv(name.c_str()); });
+  if (!values.ok()) {
+    return Usage(std::string(command->name) + ": " + values.error().message + " (see `kvrm help " +
+                 std::string(command->name) + "`)");
+  }
+  if (values->Flag("help")) return Print(CommandText(*command));
+  if (command->bit == kHelp) return Help(*values);
+  const size_t max_positionals = command->positional.empty() ? 0 : 1;
+  if (values->positionals().size() > max_positionals) {
+    return UsageError(*values, "unexpected '" + values->positionals()[max_positionals] + "'");
+  }
+  if (values->Flag("print-config")) return Print(values->PrintConfig());
+  return FunctionOf(command->bit)(*values);
+}
+
+}  // namespace
+}  // namespace kvrm::cli
+
+int main(int argc, char** argv) {
+  // A reader that went away (`kvrm generate | head`) shows as a failed write, not as a signal.
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    const int code = kvrm::cli::Run(std::vector<std::string>(argv + 1, argv + argc));
+    if (std::fflush(stdout) != 0 && code == kvrm::cli::kExitDone) return kvrm::cli::kExitFailed;
+    return code;
+  } catch (const std::bad_alloc&) {
+    std::fputs("kvrm: out of memory\n", stderr);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "kvrm: %s\n", error.what());
+  }
+  return kvrm::cli::kExitFailed;
+}

@@ -1,0 +1,247 @@
+#include "options/option_table.h"
+
+#include <cctype>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace kvrm::cli {
+namespace {
+
+constexpr double kMaxInt = 9007199254740992.0;  // 2^53: exact as a double
+constexpr double kMaxTokens = 16777216.0;
+
+constexpr CommandSpec kCommands[] = {
+    {kServe, "serve", "", "Serve the model over HTTP, OpenAI-compatible.",
+     "Answers POST /v1/chat/completions and /v1/completions (streamed or not), GET /v1/models, "
+     "/health and /metrics until Ctrl-C or SIGTERM."},
+    {kChat, "chat", "", "Talk to the model, turn by turn.",
+     "Ctrl-C stops the answer, not the program. /clear forgets the conversation; /exit or Ctrl-D "
+     "leaves. When standard input is no terminal, each line is one turn."},
+    {kGenerate, "generate", "", "Answer one or more prompts and exit.",
+     "All prompts (-p first, then -f, each in the order given) run in one batch. One prompt "
+     "streams to standard output; several are printed in order. With --json each request is one "
+     "line: prompt_tokens, tokens, text, finish_reason, timings, logprobs."},
+    {kTokenize, "tokenize", "", "Turn standard input into token ids.",
+     "Prints one id and piece a line; with --ids only the ids, separated by blanks; with --decode "
+     "it reads ids and writes their text."},
+    {kInspect, "inspect", "[FILE]", "Say what a model file holds and what memory it needs.",
+     "Metadata, tensors by type, KV geometry with the superblock choice, memory for 1, 8 and 32 "
+     "sequences."},
+    {kEvalPpl, "eval ppl", "", "Perplexity of a text, as llama-perplexity counts it.",
+     "The whole text is tokenised at once, cut into windows of --ctx tokens without a start token; "
+     "the second half of each window counts."},
+    {kBenchDecode, "bench decode", "", "Time decode steps at a given batch and depth.",
+     "-np distinct sequences of random tokens hold -d tokens each; then -n single-token steps are "
+     "timed, greedy sampling included. Beside the figure stands its floor: the bytes of a step "
+     "over the read bandwidth measured at that working-set size."},
+    {kBenchPrefill, "bench prefill", "", "Time the prefill of one prompt.",
+     "Beside the figure stands its floor: the operations of the prompt over the arithmetic peak "
+     "measured in the same run."},
+    {kBenchVersus, "bench versus", "", "The same rows beside llama.cpp, interleaved.",
+     "Runs decode of 1 stream, 8 distinct streams x 512 tokens and prefill 512, here and with the "
+     "rival binaries that `tools/rivals` builds, over file types and flash attention on and off; "
+     "prints the best peer of each row with its command, and the ratio."},
+    {kHelp, "help", "[COMMAND]", "Say how a command is used.",
+     "--markdown, --man and --bash print all commands as docs/cli.md, a man page and a completion "
+     "script."},
+};
+
+using enum OptionType;
+using enum OptionScope;
+
+constexpr uint32_t kJsonCommands = kGenerate | kInspect | kStepCommands | kBenchVersus;
+constexpr uint32_t kSamplingCommands = kChat | kGenerate;
+constexpr uint32_t kBenchCommands = kBenchDecode | kBenchPrefill | kBenchVersus;
+
+// One row an option, in the order of `kvrm help`.
+// clang-format off
+constexpr OptionSpec kOptions[] = {
+    // ---- the model and how it is held
+    {"model", 'm', "", kText, kSetting, false, 0, 0, "", "", "FILE|NAME",
+     "path, or the name of an installed model; default: the default model", kModelCommands},
+    {"weights", '\0', "", kChoice, kSetting, false, 0, 0, "auto|f32|q4|q8", "auto", "ENC",
+     "weight encoding; auto is nearest to the file, f32 the exact oracle",
+     kEngineCommands | kStepCommands},
+    {"kv", '\0', "", kChoice, kSetting, false, 0, 0, "f16|f32", "f16", "FMT",
+     "format of keys and values", kEngineCommands | kStepCommands | kInspect},
+    {"kv-bytes", '\0', "", kBytes, kSetting, false, 0, 1125899906842624.0, "", "0", "SIZE",
+     "memory for keys and values; 0: a quarter of what the cgroup allows", kEngineCommands},
+    {"ctx", 'c', "--ctx-size", kInt, kSetting, false, 0, kMaxTokens, "", "0", "N",
+     "tokens of one sequence; 0: the model's, capped at what fits", kEngineCommands},
+    {"ctx", 'c', "--ctx-size", kInt, kSetting, false, 8, 65536, "", "512", "N",
+     "tokens of a window", kEvalPpl},
+    {"slots", '\0', "-np --parallel", kInt, kSetting, false, 1, 256, "", "32", "N",
+     "sequences that run at once; more requests wait in a queue", kEngineCommands},
+    {"threads", 't', "", kInt, kSetting, false, 0, 256, "", "0", "N",
+     "worker threads; 0: the CPUs allowed to this process",
+     kEngineCommands | kStepCommands | kBenchVersus},
+    {"chunk", '\0', "", kInt, kSetting, false, 0, kMaxTokens, "", "0", "N",
+     "most prompt tokens of a sequence in one step; 0: automatic", kEngineCommands},
+    {"simd", '\0', "", kChoice, kSetting, false, 0, 0, "auto|portable|avx2|avx512", "auto", "LEVEL",
+     "kernels to use; auto: the best that this CPU offers", kEngineCommands | kStepCommands},
+    // ---- what to generate
+    {"prompt", 'p', "", kText, kInvocation, true, 0, 0, "", "", "TEXT",
+     "a prompt; give it several times for several requests in one batch", kGenerate},
+    {"file", 'f', "", kText, kInvocation, true, 0, 0, "", "", "FILE",
+     "a prompt from a file, `-` for standard input", kGenerate},
+    {"file", 'f', "", kText, kInvocation, false, 0, 0, "", "", "FILE",
+     "the text to evaluate", kEvalPpl},
+    {"chat", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
+     "take each prompt as a user's message in the model's chat template", kGenerate},
+    {"system", '\0', "-sys --system-prompt", kText, kSetting, false, 0, 0, "", "", "TEXT",
+     "system message of a chat; default: the template's own", kSamplingCommands},
+    {"max-tokens", 'n', "--predict --n-predict", kInt, kSetting, false, -1, kMaxTokens, "", "128",
+     "N", "most tokens to generate; -1 or 0: to the end of the context", kGenerate},
+    {"max-tokens", 'n', "--predict --n-predict", kInt, kSetting, false, -1, kMaxTokens, "", "-1",
+     "N", "most tokens of an answer; -1 or 0: to the end of the context", kChat},
+    {"logprobs", '\0', "", kInt, kInvocation, false, 0, 20, "", "0", "K",
+     "with --json: the K likeliest tokens at each place", kGenerate},
+    {"ignore-eos", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
+     "go on past the end token", kGenerate},
+    // ---- sampling
+    {"temp", '\0', "--temperature", kFloat, kSetting, false, 0, 100, "", "0.8", "T",
+     "temperature; 0: greedy", kSamplingCommands},
+    {"seed", 's', "", kInt, kSetting, false, -1, kMaxInt, "", "0", "S",
+     "seed of the draws: same seed, same text; -1: a fresh one each run", kSamplingCommands},
+    {"top-k", '\0', "", kInt, kSetting, false, 0, kMaxTokens, "", "40", "N",
+     "draw from the N likeliest tokens; 0: off", kSamplingCommands},
+    {"top-p", '\0', "", kFloat, kSetting, false, 0.0001, 1, "", "0.95", "P",
+     "draw from the likeliest tokens that hold P of the mass; 1: off", kSamplingCommands},
+    {"min-p", '\0', "", kFloat, kSetting, false, 0, 1, "", "0.05", "P",
+     "drop tokens less likely than P times the likeliest; 0: off", kSamplingCommands},
+    {"repeat-penalty", '\0', "", kFloat, kSetting, false, 0.01, 100, "", "1", "X",
+     "penalty on tokens that came lately; 1: off", kSamplingCommands},
+    {"repeat-last-n", '\0', "", kInt, kSetting, false, 0, kMaxTokens, "", "64", "N",
+     "how many tokens the penalty looks back at", kSamplingCommands},
+    // ---- serving
+    {"host", '\0', "", kText, kSetting, false, 0, 0, "", "127.0.0.1", "ADDR",
+     "address to listen on", kServe},
+    {"port", '\0', "", kInt, kSetting, false, 0, 65535, "", "8080", "N",
+     "port to listen on; 0: any free one, printed", kServe},
+    // ---- tokenize
+    {"ids", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
+     "print ids alone, separated by blanks", kTokenize},
+    {"decode", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
+     "read ids, write their text", kTokenize},
+    // ---- measuring
+    {"windows", '\0', "--chunks", kInt, kInvocation, false, -1, kMaxTokens, "", "-1", "N",
+     "windows to evaluate; -1 or 0: all", kEvalPpl},
+    {"slots", '\0', "-np --parallel", kInt, kInvocation, false, 1, 256, "", "1", "B",
+     "distinct sequences in the batch", kBenchDecode},
+    {"depth", 'd', "", kInt, kInvocation, false, 0, kMaxTokens, "", "0", "N",
+     "tokens that each sequence holds before the timed steps", kBenchDecode},
+    {"n-gen", 'n', "", kInt, kInvocation, false, 1, kMaxTokens, "", "128", "N",
+     "timed steps of a repeat", kBenchDecode},
+    {"n-prompt", 'p', "", kInt, kInvocation, false, 1, kMaxTokens, "", "512", "N",
+     "tokens of the prompt", kBenchPrefill},
+    {"repetitions", 'r', "", kInt, kInvocation, false, 1, 1000, "", "5", "N",
+     "timed repeats", kBenchDecode | kBenchPrefill},
+    {"repetitions", 'r', "", kInt, kInvocation, false, 1, 100, "", "3", "N",
+     "interleaved rounds after the screening round", kBenchVersus},
+    {"rivals", '\0', "", kText, kSetting, false, 0, 0, "", "", "DIR",
+     "where llama-bench, llama-batched-bench and the models lie; default: where `tools/rivals` "
+     "puts them", kBenchVersus},
+    {"max-others", '\0', "", kFloat, kSetting, false, 0, 100, "", "5", "PCT",
+     "share of the CPU taken by others above which a run is marked noisy", kBenchCommands},
+    // ---- for all
+    {"json", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
+     "print JSON instead of text", kJsonCommands},
+    {"markdown", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
+     "print all commands as Markdown", kHelp},
+    {"man", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
+     "print all commands as a man page", kHelp},
+    {"bash", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
+     "print a completion script for bash", kHelp},
+    {"config", '\0', "", kText, kInvocation, false, 0, 0, "", "", "FILE",
+     "settings from a TOML file, `name = value` a line", kModelCommands},
+    {"print-config", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
+     "print the settings in force and where each comes from, then exit", kModelCommands},
+    {"help", 'h', "", kFlag, kInvocation, false, 0, 0, "", "", "",
+     "say how this command is used", kModelCommands | kHelp},
+};
+// clang-format on
+
+std::string Number(double value) {
+  std::string text = std::to_string(value);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+std::span<const CommandSpec> CommandTable() { return kCommands; }
+std::span<const OptionSpec> OptionTable() { return kOptions; }
+
+const CommandSpec* FindCommand(std::string_view name) {
+  for (const CommandSpec& command : kCommands) {
+    if (command.name == name) return &command;
+  }
+  return nullptr;
+}
+
+const OptionSpec* FindOption(std::string_view name, CommandBit command) {
+  for (const OptionSpec& option : kOptions) {
+    if (option.name == name && (option.commands & command) != 0) return &option;
+  }
+  return nullptr;
+}
+
+bool IsSettingName(std::string_view name) {
+  for (const OptionSpec& option : kOptions) {
+    if (option.name == name && option.scope == OptionScope::kSetting) return true;
+  }
+  return false;
+}
+
+std::string EnvironmentName(const OptionSpec& option) {
+  if (option.scope == OptionScope::kInvocation) return "";
+  std::string name = "KVRM_";
+  for (char c : option.name) {
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return name;
+}
+
+std::string Spellings(const OptionSpec& option) {
+  std::string text;
+  if (option.letter != '\0') text = std::string("-") + option.letter + ", ";
+  text += "--" + std::string(option.name);
+  for (const std::string& alias : Words(option.aliases)) text += ", " + alias;
+  return text;
+}
+
+std::string ValueRule(const OptionSpec& option) {
+  switch (option.type) {
+    case OptionType::kFlag:
+      return "no value";
+    case OptionType::kInt:
+      return "a whole number, " + Number(option.min) + " to " + Number(option.max);
+    case OptionType::kFloat:
+      return "a number, " + Number(option.min) + " to " + Number(option.max);
+    case OptionType::kBytes:
+      return "a size such as 512MiB or 8GiB, at most 1PiB";
+    case OptionType::kText:
+      return "text";
+    case OptionType::kChoice: {
+      std::string text = "one of ";
+      for (char c : option.choices) text += c == '|' ? std::string(", ") : std::string(1, c);
+      return text;
+    }
+  }
+  CheckFailed("option.type", "an option's type is one of OptionType", __FILE__, __LINE__);
+}
+
+std::vector<std::string> Words(std::string_view text) {
+  std::vector<std::string> words;
+  size_t begin = 0;
+  while (begin < text.size()) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    if (end > begin) words.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+}  // namespace kvrm::cli

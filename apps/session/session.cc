@@ -1,0 +1,157 @@
+#include "session/session.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <random>
+
+#include "session/model_path.h"
+#include "session/progress_bar.h"
+
+namespace kvrm::cli {
+namespace {
+
+RuntimeOptions RuntimeOptionsOf(const OptionValues& values, const std::string& model_path) {
+  RuntimeOptions options;
+  options.model_path = model_path;
+  options.weights = WeightsOf(values);
+  options.kv_format = KvFormatOf(values);
+  options.num_threads = static_cast<uint32_t>(values.Int("threads"));
+  options.max_slots = static_cast<uint32_t>(values.Int("slots"));
+  options.ctx = static_cast<uint32_t>(values.Int("ctx"));
+  options.kv_bytes = values.Bytes("kv-bytes");
+  options.chunk_rows = static_cast<uint32_t>(values.Int("chunk"));
+  options.simd = SimdOf(values);
+  options.progress =
+      ProgressBar("loading " + std::filesystem::path(model_path).filename().string());
+  return options;
+}
+
+std::string TokenText(const Tokenizer& tokenizer, TokenId id) {
+  return id < 0 ? std::string() : std::string(tokenizer.TokenBytes(id, /*with_special=*/true));
+}
+
+// As Llama-3.2's template asks for it; the date of the run.
+std::string Today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  localtime_r(&now, &parts);
+  char text[32];
+  return std::string(text, std::strftime(text, sizeof(text), "%d %b %Y", &parts));
+}
+
+}  // namespace
+
+Result<Session> OpenSession(const OptionValues& values, ChatUse chat) {
+  Session session;
+  KVRM_ASSIGN_OR_RETURN(session.model_path, FindModel(values.Text("model"), ModelsDir()));
+  KVRM_ASSIGN_OR_RETURN(session.runtime, LoadRuntime(RuntimeOptionsOf(values, session.model_path)));
+  const TokenizerSpec& spec = session.runtime->model->tokenizer_spec();
+  KVRM_ASSIGN_OR_RETURN(session.tokenizer, Tokenizer::Create(spec));
+  if (chat == ChatUse::kRequired) {
+    if (spec.chat_template.empty()) {
+      return Unsupported("model '" + session.model_path +
+                         "' has no chat template (tokenizer.chat_template)");
+    }
+    KVRM_ASSIGN_OR_RETURN(session.chat_template, ChatTemplate::Parse(spec.chat_template));
+  }
+  std::fprintf(stderr, "%s\n", Banner(session).c_str());
+  return session;
+}
+
+std::string Banner(const Session& session) {
+  const Runtime& runtime = *session.runtime;
+  const Engine& engine = *runtime.engine;
+  const std::string& name = runtime.model->config().name;
+  return fmt::format(
+      "{}: {}, {} of weights; KV {} = {} tokens; ctx {} x {} slots; {} threads, {}",
+      name.empty() ? std::filesystem::path(session.model_path).filename().string() : name,
+      runtime.model->encoding_summary(), SizeText(runtime.model->weight_bytes()),
+      SizeText(runtime.kv_bytes), engine.kv_tokens(), runtime.ctx, engine.config().max_slots,
+      runtime.pool->num_threads(), engine.executor_info().name);
+}
+
+std::vector<TokenId> EncodePrompt(const Tokenizer& tokenizer, std::string_view text) {
+  std::vector<TokenId> ids = tokenizer.Encode(text, SpecialTokens::kParse);
+  const TokenizerSpec& spec = tokenizer.spec();
+  if (spec.add_bos && spec.bos >= 0 && (ids.empty() || ids.front() != spec.bos)) {
+    ids.insert(ids.begin(), spec.bos);
+  }
+  return ids;
+}
+
+Result<std::vector<TokenId>> EncodeChat(const Session& session,
+                                        const std::vector<ChatMessage>& messages) {
+  const Tokenizer& tokenizer = *session.tokenizer;
+  RenderOptions options;
+  options.bos_token = TokenText(tokenizer, tokenizer.spec().bos);
+  options.eos_token = TokenText(tokenizer, tokenizer.spec().eos);
+  options.strftime_now = Today();
+  auto pieces = session.chat_template->Render(messages, options);
+  if (!pieces.ok()) return pieces.error();
+  return EncodePieces(tokenizer, *pieces);
+}
+
+SamplingParams SamplingOf(const OptionValues& values) {
+  SamplingParams sampling;
+  sampling.temperature = static_cast<float>(values.Float("temp"));
+  sampling.top_k = static_cast<uint32_t>(values.Int("top-k"));
+  sampling.top_p = static_cast<float>(values.Float("top-p"));
+  sampling.min_p = static_cast<float>(values.Float("min-p"));
+  sampling.repetition_penalty = static_cast<float>(values.Float("repeat-penalty"));
+  sampling.repetition_last_n = static_cast<uint32_t>(values.Int("repeat-last-n"));
+  const int64_t seed = values.Int("seed");
+  sampling.seed = seed >= 0 ? static_cast<uint64_t>(seed) : std::random_device{}();
+  return sampling;
+}
+
+WeightChoice WeightsOf(const OptionValues& values) {
+  const std::string& text = values.Text("weights");
+  if (text == "f32") return WeightChoice::kF32;
+  if (text == "q4") return WeightChoice::kQ4;
+  if (text == "q8") return WeightChoice::kQ8;
+  return WeightChoice::kAuto;
+}
+
+KvFormat KvFormatOf(const OptionValues& values) {
+  return values.Text("kv") == "f32" ? KvFormat::kF32 : KvFormat::kF16;
+}
+
+SimdLevel SimdOf(const OptionValues& values) {
+  const std::string& text = values.Text("simd");
+  if (text == "portable") return SimdLevel::kPortable;
+  if (text == "avx2") return SimdLevel::kAvx2;
+  if (text == "avx512") return SimdLevel::kAvx512;
+  return SimdLevel::kAuto;
+}
+
+const char* StopReasonName(StopReason reason) {
+  switch (reason) {
+    case StopReason::kEnd:
+      return "stop";
+    case StopReason::kLength:
+      return "length";
+    case StopReason::kCancelled:
+      return "cancelled";
+    case StopReason::kError:
+      return "error";
+    case StopReason::kNone:
+      break;
+  }
+  return "none";
+}
+
+std::string SizeText(uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
+}
+
+}  // namespace kvrm::cli

@@ -1,0 +1,54 @@
+// What `serve`, `chat` and `generate` share: a loaded model with its tokenizer, prompts as token
+// ids, sampling options, one line that says what runs. Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/loader.h"
+#include "options/option_values.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace kvrm::cli {
+
+struct Session {
+  std::string model_path;
+  std::unique_ptr<Runtime> runtime;
+  std::unique_ptr<const Tokenizer> tokenizer;
+  std::unique_ptr<const ChatTemplate> chat_template;  // null unless asked for
+};
+
+enum class ChatUse : uint8_t { kNone, kRequired };
+
+// Loads what -m names, as the options say, with a progress bar, and prints the banner to standard
+// error. With kRequired a model without a (usable) chat template is an error.
+Result<Session> OpenSession(const OptionValues& values, ChatUse chat);
+
+// Model, encoding, KV bytes and tokens, context, threads: one line.
+std::string Banner(const Session& session);
+
+// A raw prompt: control tokens are parsed, the start token is added where the model asks for it and
+// the text does not begin with it.
+std::vector<TokenId> EncodePrompt(const Tokenizer& tokenizer, std::string_view text);
+
+// A conversation, rendered by the model's template; what users wrote is never parsed for control
+// tokens. Requires: session.chat_template.
+Result<std::vector<TokenId>> EncodeChat(const Session& session,
+                                        const std::vector<ChatMessage>& messages);
+
+// Requires: the command has the sampling options.
+SamplingParams SamplingOf(const OptionValues& values);
+WeightChoice WeightsOf(const OptionValues& values);
+KvFormat KvFormatOf(const OptionValues& values);
+SimdLevel SimdOf(const OptionValues& values);
+
+const char* StopReasonName(StopReason reason);  // OpenAI's words
+
+// "1.5 GiB"
+std::string SizeText(uint64_t bytes);
+
+}  // namespace kvrm::cli
