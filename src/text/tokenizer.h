@@ -16,6 +16,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "base/tokenizer_spec.h"
+#include "text/special_tokens.h"
 
 namespace kvrm {
 
@@ -30,6 +31,10 @@ class Tokenizer {
 
   // Time near linear in the text's length, whatever the text (B053). Adds no BOS or EOS.
   virtual std::vector<TokenId> Encode(std::string_view text, SpecialTokens special) const = 0;
+  // The same where only some of the text may hold control tokens: those that lie as a whole inside
+  // one of `control` (ascending, not overlapping, within the text) are parsed, nothing else of it.
+  virtual std::vector<TokenId> EncodeRanges(std::string_view text,
+                                            std::span<const ControlRange> control) const = 0;
   // The bytes of one token ("" for control tokens unless `with_special`).
   virtual std::string_view TokenBytes(TokenId id, bool with_special) const = 0;
 
@@ -42,6 +47,11 @@ class Tokenizer {
   bool IsControl(TokenId id) const;
 
  protected:
+  // Fills `end_tokens_`, and settles `spec_.types`: one entry a token, and what begins or ends a
+  // text or a turn is a control token whatever type the file gives it, so that no user can write
+  // it. Requires: sizes and ids of `spec_` are checked.
+  void SettleTypes();
+
   TokenizerSpec spec_;
   std::vector<TokenId> end_tokens_;
 };

@@ -1,0 +1,60 @@
+// Byte-pair merging: the tokens of one piece of text. Immutable after creation; thread-safe, each
+// caller brings its own BpeScratch.
+//
+// Law: the result is that of the textbook rule (of all neighbouring pairs merge the best ranked,
+// the leftmost of equals, until none is left), in O(n log n) steps for any piece of n bytes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace kvrm {
+
+// "left right becomes merged"; a lower rank is merged earlier.
+struct BpeMerge {
+  TokenId left;
+  TokenId right;
+  TokenId merged;
+};
+
+// Reused memory of one thread, and the count of what was done (tests hold it to a bound).
+struct BpeScratch {
+  std::vector<TokenId> ids;
+  std::vector<uint32_t> ranks;
+  std::vector<uint32_t> next, previous;
+  std::vector<uint64_t> heap;
+  uint64_t steps = 0;  // looks at a pair, and moves in the heap's list
+};
+
+class BpeMerger {
+ public:
+  // `byte_tokens`: [256] the token of each byte, -1 = none: such a byte vanishes before merging, as
+  // in the reference tokenizers. `merges`: best first; of equal pairs the first counts.
+  BpeMerger(std::span<const TokenId, 256> byte_tokens, std::span<const BpeMerge> merges);
+
+  // Appends the tokens of `piece` to `out`. Requires: piece.size() < 2^32 - 1.
+  void Merge(std::string_view piece, BpeScratch& scratch, std::vector<TokenId>& out) const;
+
+ private:
+  struct Entry {
+    uint64_t pair;  // left in the high half; kNoPair = empty
+    uint32_t rank;
+    TokenId merged;
+  };
+
+  const Entry* Find(TokenId left, TokenId right) const;
+  uint32_t RankOf(TokenId left, TokenId right, BpeScratch& scratch) const;
+  void MergeShort(BpeScratch& scratch, std::vector<TokenId>& out) const;
+  void MergeLong(BpeScratch& scratch, std::vector<TokenId>& out) const;
+  void MergeAt(uint32_t at, BpeScratch& scratch) const;
+
+  TokenId byte_tokens_[256];
+  std::vector<Entry> table_;  // open addressing, a power of two, at most half full
+  uint32_t table_shift_ = 0;
+};
+
+}  // namespace kvrm

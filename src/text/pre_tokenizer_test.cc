@@ -1,0 +1,75 @@
+#include "text/pre_tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace kvrm {
+namespace {
+
+using Pieces = std::vector<std::string>;
+
+Pieces Split(std::string_view kind, std::string_view text) {
+  const auto pre_tokenizer = PreTokenizer::Create(kind);
+  KVRM_CHECK(pre_tokenizer.ok(), "the test's kind is known");
+  std::vector<size_t> ends = {999};
+  (*pre_tokenizer)->Split(text, ends);
+  Pieces pieces;
+  size_t begin = 0;
+  for (const size_t end : ends) {
+    pieces.emplace_back(text.substr(begin, end - begin));
+    begin = end;
+  }
+  return pieces;
+}
+
+TEST(PreTokenizer, Gpt2KeepsOneBlankWithTheWordAndNumbersWhole) {
+  EXPECT_EQ(Split("gpt-2", "We'll pay  2003 now!\n"),
+            (Pieces{"We", "'ll", " pay", " ", " 2003", " now", "!", "\n"}));
+  EXPECT_EQ(Split("gpt-2", "a \n b"), (Pieces{"a", " \n", " b"}));
+  EXPECT_EQ(Split("gpt-2", "a\nb"), (Pieces{"a", "\n", "b"}));
+  EXPECT_EQ(Split("gpt-2", ""), Pieces{});
+}
+
+TEST(PreTokenizer, SmolLmCutsEachNumberCharacterFirst) {
+  for (const char* kind : {"smollm", "starcoder", "refact"}) {
+    EXPECT_EQ(Split(kind, "x1y 22"), (Pieces{"x", "1", "y", " ", "2", "2"}));
+    EXPECT_EQ(Split(kind, "a  7"), (Pieces{"a", "  ", "7"}));
+    EXPECT_EQ(Split(kind, "\u0663\u00bd"), (Pieces{"\u0663", "\u00bd"}));
+  }
+}
+
+TEST(PreTokenizer, Llama3TakesThreeDigitsAndAnyCaseContractions) {
+  EXPECT_EQ(Split("llama-bpe", "I'LL 12345"), (Pieces{"I", "'LL", " ", "123", "45"}));
+  EXPECT_EQ(Split("llama-bpe", "a!\n\n b"), (Pieces{"a", "!\n\n", " b"}));
+  EXPECT_EQ(Split("llama-bpe", "\tword  \n x"), (Pieces{"\tword", "  \n", " x"}));
+}
+
+TEST(PreTokenizer, Qwen2TakesSingleDigits) {
+  EXPECT_EQ(Split("qwen2", "I'LL 12"), (Pieces{"I", "'LL", " ", "1", "2"}));
+}
+
+TEST(PreTokenizer, MongolianVowelSeparatorIsNoWhiteSpace) {
+  EXPECT_EQ(Split("gpt-2", "\u180e a"), (Pieces{"\u180e", " a"}));
+  EXPECT_EQ(Split("gpt-2", "\u3000 a"), (Pieces{"\u3000", " a"}));
+  EXPECT_EQ(Split("gpt-2", "\x1c\x1d a"), (Pieces{"\x1c\x1d", " a"}));
+}
+
+TEST(PreTokenizer, InvalidBytesAreAPieceOfTheirOwn) {
+  EXPECT_EQ(Split("gpt-2", "a \xff\xc0 b"), (Pieces{"a", " ", "\xff\xc0", " b"}));
+  EXPECT_EQ(Split("gpt-2", "\xe2\x82"), (Pieces{"\xe2\x82"}));
+  EXPECT_EQ(Split("gpt-2", "\xe2\x82z"), (Pieces{"\xe2\x82", "z"}));
+}
+
+TEST(PreTokenizer, AnUnknownNameIsRefusedWithWhatIsKnown) {
+  const auto refused = PreTokenizer::Create("tekken");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind, ErrorKind::kUnsupported);
+  EXPECT_EQ(refused.error().message,
+            "tokenizer.ggml.pre: \"tekken\" is not supported; known: gpt-2, llama-bpe, qwen2, "
+            "refact, smollm, starcoder");
+}
+
+}  // namespace
+}  // namespace kvrm

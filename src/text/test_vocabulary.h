@@ -1,0 +1,33 @@
+// Vocabularies and reference vectors for this folder's tests. Test code only: a small reader of
+// GGUF metadata of its own, because this folder knows no file format.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/tokenizer_spec.h"
+
+namespace kvrm::testing {
+
+std::string ReadFile(const std::string& path);
+
+// The tokenizer fields of a trusted GGUF file's metadata.
+TokenizerSpec ReadGgufTokenizer(const std::string& path);
+
+// Qwen2's vocabulary from its list of merges and the facts beside it.
+TokenizerSpec ReadQwen2Tokenizer(const std::string& merges_path, const std::string& facts_path);
+
+// A small vocabulary, made up: all 256 bytes, some merges over "abc " and an emoji, control tokens
+// <|im_start|>, <|im_end|> and <s>, user-defined <tool> and <tool_call>.
+TokenizerSpec MakeSmallVocabulary(std::string pre);
+
+struct Vector {
+  std::string text;
+  std::vector<TokenId> ids;
+};
+// The pairs of NAME.inp and NAME.out, and those of a file of JSON lines with "text" and "ids".
+std::vector<Vector> ReadVocabVectors(const std::string& path_without_suffix);
+std::vector<Vector> ReadJsonVectors(const std::string& path);
+
+}  // namespace kvrm::testing

@@ -1,0 +1,65 @@
+#include "text/tokenizer.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/check.h"
+#include "text/bpe_tokenizer.h"
+#include "text/utf8.h"
+
+namespace kvrm {
+namespace {
+
+// Texts of control tokens that end a turn or a document, over all supported families.
+constexpr std::array<std::string_view, 11> kEndTexts{
+    "<|im_end|>",    "<|endoftext|>",   "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
+    "<end_of_turn>", "<|end_of_turn|>", "<|end|>",    "<|eot|>",    "<|EOT|>",
+    "</s>"};
+
+}  // namespace
+
+Result<std::unique_ptr<const Tokenizer>> Tokenizer::Create(TokenizerSpec spec) {
+  if (spec.model != "gpt2") {
+    return Unsupported("tokenizer.ggml.model: \"" + ForMessage(spec.model) +
+                       "\" is not supported; known: gpt2");
+  }
+  KVRM_ASSIGN_OR_RETURN(std::unique_ptr<const Tokenizer> tokenizer,
+                        BpeTokenizer::Create(std::move(spec)));
+  return tokenizer;
+}
+
+void Tokenizer::SettleTypes() {
+  spec_.types.resize(spec_.tokens.size(), TokenType::kNormal);
+  const auto add_end = [&](TokenId id) {
+    if (id >= 0 && !IsEnd(id)) end_tokens_.push_back(id);
+  };
+  add_end(spec_.eos);
+  add_end(spec_.eot);
+  for (size_t i = 0; i < spec_.tokens.size(); ++i) {
+    const TokenType type = spec_.types[i];
+    const bool special = type == TokenType::kControl || type == TokenType::kUserDefined;
+    if (special && std::ranges::find(kEndTexts, spec_.tokens[i]) != kEndTexts.end()) {
+      add_end(static_cast<TokenId>(i));
+    }
+  }
+  for (const TokenId id : end_tokens_) spec_.types[static_cast<size_t>(id)] = TokenType::kControl;
+  if (spec_.bos >= 0) spec_.types[static_cast<size_t>(spec_.bos)] = TokenType::kControl;
+}
+
+std::string Tokenizer::Decode(std::span<const TokenId> ids, bool with_special) const {
+  std::string text;
+  for (const TokenId id : ids) text += TokenBytes(id, with_special);
+  return text;
+}
+
+bool Tokenizer::IsEnd(TokenId id) const {
+  return std::ranges::find(end_tokens_, id) != end_tokens_.end();
+}
+
+bool Tokenizer::IsControl(TokenId id) const {
+  return id >= 0 && static_cast<size_t>(id) < spec_.types.size() &&
+         spec_.types[static_cast<size_t>(id)] == TokenType::kControl;
+}
+
+}  // namespace kvrm
