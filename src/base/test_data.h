@@ -33,9 +33,9 @@ inline bool Exists(const std::string& path) { return std::filesystem::exists(pat
 }  // namespace kvrm::testing
 
 // Skips the test when `path` is absent; fails it in CI.
-#define KVRM_REQUIRE_DATA(path)                                       \
-  if (!::kvrm::testing::Exists(path)) {                               \
+#define KVRM_REQUIRE_DATA(path)                                             \
+  if (!::kvrm::testing::Exists(path)) {                                     \
     if (::kvrm::testing::InCi()) FAIL() << "missing test data: " << (path); \
-    GTEST_SKIP() << "missing test data: " << (path);                  \
-  }                                                                   \
+    GTEST_SKIP() << "missing test data: " << (path);                        \
+  }                                                                         \
   static_assert(true)
