@@ -108,8 +108,10 @@ Program PlanProgram(const Graph& graph, const ProgramCapacity& capacity) {
     program.values[i].row_bytes = RowBytes(program.values[i], program.integer_activations);
   }
   // Large values first: they leave the fewest holes.
-  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-    return ValueBytes(program.values[a], capacity) > ValueBytes(program.values[b], capacity);
+  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    const uint64_t x = ValueBytes(program.values[a], capacity);
+    const uint64_t y = ValueBytes(program.values[b], capacity);
+    return x != y ? x > y : a < b;
   });
   std::vector<uint32_t> placed;
   for (const uint32_t v : order) {

@@ -1,0 +1,263 @@
+#include "exec/cpu_executor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "exec/bound_program.h"
+#include "exec/dispatch.h"
+#include "exec/step_tables.h"
+#include "exec/warm_up_frame.h"
+#include "graph/program.h"
+#include "model/llama_graph.h"
+
+namespace kvrm {
+namespace {
+
+Result<const ops::KernelTable*> ChooseKernels(SimdLevel level) {
+  const ops::KernelTable* avx512 = ops::Avx512Kernels();
+  const ops::KernelTable* avx2 = ops::Avx2Kernels();
+  switch (level) {
+    case SimdLevel::kAvx512:
+      if (avx512 == nullptr) return Unsupported("simd: avx512 (with VNNI) is not on this CPU");
+      return avx512;
+    case SimdLevel::kAvx2:
+      if (avx2 == nullptr) return Unsupported("simd: avx2 (with FMA, F16C) is not on this CPU");
+      return avx2;
+    case SimdLevel::kPortable:
+      return &ops::PortableKernels();
+    case SimdLevel::kAuto:
+      break;
+  }
+  if (avx512 != nullptr) return avx512;
+  return avx2 != nullptr ? avx2 : &ops::PortableKernels();
+}
+
+class CpuExecutor final : public Executor {
+ public:
+  CpuExecutor(const Model& model, const CpuExecutorConfig& config, WorkerPool& pool)
+      : model_(model), config_(config), pool_(pool) {}
+
+  Status Init();
+  const ExecutorInfo& info() const override { return info_; }
+  void WarmUp() override;
+  StepResult Replay(const FrameView& frame) override;
+  const ExecutorCounters& counters() const override { return counters_; }
+
+ private:
+  struct Region {
+    CpuExecutor* self;
+    const BoundProgram* program;
+    ReplayTrace trace;
+  };
+
+  Status BuildPrograms();
+  Status BuildConstants();
+  ProgramKind Choose(uint32_t num_rows) const;
+  StepResult Run(ProgramKind kind, const FrameView& frame, ReplayTrace* trace);
+  static void RunRegion(void* arg, uint32_t worker);
+
+  const Model& model_;
+  const CpuExecutorConfig config_;
+  WorkerPool& pool_;
+  ExecutorInfo info_;
+  ExecutorCounters counters_;
+  ExecConstants constants_;
+  std::unique_ptr<Arena> arena_;    // activations and logits of all programs
+  std::unique_ptr<Arena> tables_;   // cos, sin, panel maxima
+  std::unique_ptr<Arena> scratch_;  // [threads] of scratch_bytes_
+  uint64_t scratch_bytes_ = 0;
+  std::unique_ptr<BoundProgram> programs_[kNumPrograms];
+  uint64_t warm_hash_[kNumPrograms] = {};
+  std::unique_ptr<StepTables> step_;
+  std::unique_ptr<WorkCursor[]> cursors_;
+  uint32_t num_cursors_ = 0;
+  bool warm_ = false;
+};
+
+Status CpuExecutor::Init() {
+  const ModelConfig& m = model_.config();
+  KVRM_ASSIGN_OR_RETURN(constants_.kernels, ChooseKernels(config_.simd));
+  info_.name = std::string("cpu-") + constants_.kernels->name;
+  info_.invariance = InvarianceClass::kFull;
+  info_.vocab = m.vocab;
+  info_.max_slots = config_.max_slots;
+  info_.max_rows[0] = config_.max_slots;
+  info_.max_rows[1] = config_.max_slots + config_.mixed_rows;
+  info_.max_rows[2] = config_.max_slots + config_.prefill_rows;
+  info_.max_logits = config_.max_slots;
+  if (m.head_dim % kPanel != 0 || m.rope_dims % 2 != 0 || m.rope_dims > m.head_dim) {
+    return Unsupported("model: head_dim " + std::to_string(m.head_dim) + " with rope dimensions " +
+                       std::to_string(m.rope_dims) +
+                       "; head_dim must be a multiple of 16, rope dimensions even and no more");
+  }
+  for (const KvGroupGeometry& group : config_.geometry.groups) {
+    if (group.page_tokens != ops::kPageTokens || group.format == KvFormat::kInt8) {
+      return Unsupported("kv: pages of " + std::to_string(group.page_tokens) +
+                         " tokens or int8; kernels are built for 16 tokens, f32 and f16");
+    }
+  }
+  KVRM_RETURN_IF_ERROR(BuildConstants());
+  KVRM_RETURN_IF_ERROR(BuildPrograms());
+  StepTablesConfig step;
+  step.geometry = config_.geometry;
+  step.max_rows = info_.max_rows[2];
+  step.max_logits = info_.max_logits;
+  step.max_slots = config_.max_slots;
+  step.max_seq_tokens = config_.max_seq_tokens;
+  step.num_threads = pool_.num_threads();
+  step.num_heads = m.num_heads;
+  step.num_kv_heads = m.num_kv_heads;
+  step.head_dim = m.head_dim;
+  step_ = std::make_unique<StepTables>(step);
+  return Ok();
+}
+
+Status CpuExecutor::BuildConstants() {
+  const ModelConfig& m = model_.config();
+  const uint32_t half = m.rope_dims / 2;
+  const uint64_t table_floats = uint64_t{config_.max_seq_tokens} * half;
+  constants_.num_panels = (m.vocab + 255) / 256;
+  const uint64_t max_floats = uint64_t{info_.max_logits} * constants_.num_panels;
+  KVRM_ASSIGN_OR_RETURN(tables_, Arena::Create((2 * table_floats + max_floats) * sizeof(float)));
+  float* cos_table = reinterpret_cast<float*>(tables_->data());
+  float* sin_table = cos_table + table_floats;
+  constants_.panel_max = sin_table + table_floats;
+  for (uint32_t i = 0; i < half; ++i) {
+    double frequency = std::pow(m.rope_base, -2.0 * i / m.rope_dims);
+    if (!m.rope_factors.empty()) frequency /= m.rope_factors[i];
+    for (uint32_t position = 0; position < config_.max_seq_tokens; ++position) {
+      const double angle = position * frequency;
+      cos_table[uint64_t{position} * half + i] = static_cast<float>(std::cos(angle));
+      sin_table[uint64_t{position} * half + i] = static_cast<float>(std::sin(angle));
+    }
+  }
+  constants_.cos_table = cos_table;
+  constants_.sin_table = sin_table;
+  constants_.num_heads = m.num_heads;
+  constants_.num_kv_heads = m.num_kv_heads;
+  constants_.head_dim = m.head_dim;
+  constants_.rope_dims = m.rope_dims;
+  constants_.rope_interleaved = m.rope_layout == RopeLayout::kInterleaved;
+  constants_.norm_eps = m.norm_eps;
+  constants_.attention_scale = m.attention_scale;
+  constants_.geometry = config_.geometry;
+  constants_.num_threads = pool_.num_threads();
+  ops::ScratchNeed need;
+  need.max_linear_k = std::max({m.hidden, m.ffn, m.num_heads * m.head_dim});
+  need.max_group_heads = m.num_heads / m.num_kv_heads;
+  need.head_dim = m.head_dim;
+  scratch_bytes_ = ops::ScratchBytes(need);
+  KVRM_ASSIGN_OR_RETURN(scratch_, Arena::Create(scratch_bytes_ * pool_.num_threads()));
+  return Ok();
+}
+
+Status CpuExecutor::BuildPrograms() {
+  const bool integer = model_.head().encoding != Encoding::kF32;
+  const Graph graph = BuildLlamaGraph(model_.config(), config_.geometry, integer);
+  Program programs[kNumPrograms];
+  uint64_t arena_bytes = 0;
+  for (uint32_t i = 0; i < kNumPrograms; ++i) {
+    programs[i] = PlanProgram(graph, {info_.max_rows[i], info_.max_logits});
+    arena_bytes = std::max(arena_bytes, programs[i].arena_bytes);
+  }
+  KVRM_ASSIGN_OR_RETURN(arena_, Arena::Create(arena_bytes));
+  for (uint32_t i = 0; i < kNumPrograms; ++i) {
+    KVRM_ASSIGN_OR_RETURN(programs_[i], BoundProgram::Create(programs[i], model_, config_.geometry,
+                                                             config_.kv_base, *arena_));
+  }
+  num_cursors_ = programs_[0]->num_ops();
+  cursors_ = std::make_unique<WorkCursor[]>(num_cursors_);
+  return Ok();
+}
+
+void CpuExecutor::WarmUp() {
+  KVRM_CHECK(!warm_, "I1: warm-up runs once");
+  WarmUpFrame frame(config_.geometry, info_.max_rows[kNumPrograms - 1], info_.max_logits);
+  for (uint32_t i = 0; i < kNumPrograms; ++i) {
+    for (const uint32_t rows : {0u, 1u, info_.max_rows[i]}) {
+      ReplayTrace trace;
+      Run(static_cast<ProgramKind>(i), frame.View(rows), &trace);
+      KVRM_CHECK(rows == 0 || trace.hash() == warm_hash_[i],
+                 "I1: the replay hash does not depend on live rows");
+      warm_hash_[i] = trace.hash();
+    }
+    if (config_.protect_program) programs_[i]->ProtectReadOnly();
+  }
+  counters_ = ExecutorCounters{};
+  std::copy(std::begin(warm_hash_), std::end(warm_hash_), std::begin(counters_.replay_hash));
+  warm_ = true;
+}
+
+ProgramKind CpuExecutor::Choose(uint32_t num_rows) const {
+  for (uint32_t i = 0; i + 1 < kNumPrograms; ++i) {
+    if (num_rows <= info_.max_rows[i]) return static_cast<ProgramKind>(i);
+  }
+  return ProgramKind::kPrefill;
+}
+
+void CpuExecutor::RunRegion(void* arg, uint32_t worker) {
+  Region& region = *static_cast<Region*>(arg);
+  CpuExecutor& self = *region.self;
+  KVRM_DCHECK(2, FloatEnvironmentIsSet(), "num-1 rule 9: MXCSR is equal on all workers");
+  const ops::Scratch scratch{self.scratch_->data() + worker * self.scratch_bytes_,
+                             self.scratch_bytes_};
+  const BoundOp* ops = region.program->ops();
+  for (uint32_t i = 0; i < region.program->num_ops(); ++i) {
+    Dispatch(ops[i], self.constants_, *self.step_, self.cursors_[i], scratch,
+             worker == 0 ? &region.trace : nullptr);
+    self.pool_.Barrier();
+  }
+}
+
+StepResult CpuExecutor::Run(ProgramKind kind, const FrameView& frame, ReplayTrace* trace) {
+  const uint32_t index = static_cast<uint32_t>(kind);
+  step_->Build(frame);
+  for (uint32_t i = 0; i < num_cursors_; ++i) {
+    cursors_[i].next.store(0, std::memory_order_relaxed);
+  }
+  Region region{this, programs_[index].get(), {}};
+  pool_.Run(&CpuExecutor::RunRegion, &region);
+  *trace = region.trace;
+  const BoundOp& head = programs_[index]->ops()[programs_[index]->num_ops() - 1];
+  StepResult result;
+  result.program = kind;
+  result.logits = reinterpret_cast<const float*>(head.out);
+  result.logits_stride = static_cast<uint32_t>(head.out_stride / sizeof(float));
+  result.panel_max = constants_.panel_max;
+  result.num_panels = constants_.num_panels;
+  result.row_status = step_->row_status();
+  return result;
+}
+
+StepResult CpuExecutor::Replay(const FrameView& frame) {
+  KVRM_CHECK(warm_, "I1: programs are warmed before the first replay");
+  const ProgramKind kind = Choose(frame.head->num_rows);
+  const uint32_t index = static_cast<uint32_t>(kind);
+  ReplayTrace trace;
+  const StepResult result = Run(kind, frame, &trace);
+  ++counters_.replays[index];
+  counters_.rows += frame.head->num_rows;
+  counters_.linear_calls += trace.linear_calls();
+  counters_.replay_hash[index] = trace.hash();
+  counters_.hash_mismatches += trace.hash() != warm_hash_[index] ? 1 : 0;
+  KVRM_DCHECK(2, trace.hash() == warm_hash_[index], "I1: a replay's hash equals warm-up's");
+  for (uint32_t i = 0; i < frame.head->num_rows; ++i) {
+    counters_.nonfinite_rows += result.row_status[i] != kRowOk ? 1 : 0;
+  }
+  return result;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> CreateCpuExecutor(const Model& model,
+                                                    const CpuExecutorConfig& config,
+                                                    WorkerPool& pool) {
+  auto executor = std::make_unique<CpuExecutor>(model, config, pool);
+  KVRM_RETURN_IF_ERROR(executor->Init());
+  return std::unique_ptr<Executor>(std::move(executor));
+}
+
+}  // namespace kvrm

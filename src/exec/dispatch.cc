@@ -1,0 +1,195 @@
+#include "exec/dispatch.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace kvrm {
+namespace {
+
+using ops::ActivationKind;
+
+struct Call {
+  const BoundOp& op;
+  const ExecConstants& constants;
+  StepTables& step;
+  WorkCursor& cursor;
+  ops::Scratch scratch;
+  ReplayTrace* trace;
+
+  uint32_t live_rows() const {
+    return op.rows == RowSet::kLive ? step.num_rows() : step.num_logits();
+  }
+  ActivationKind kind() const {
+    return op.integer_activations != 0 ? ActivationKind::kInt8 : ActivationKind::kFloat;
+  }
+  // What every op passes on, whatever its kind. Live counts are data and stay out.
+  void Hash(const void* in, const void* add, const void* weights, const void* out) const {
+    if (trace == nullptr) return;
+    trace->Add(static_cast<uint64_t>(op.kind) << 32 | uint64_t{op.layer} << 16 | op.max_rows);
+    trace->Add(uint64_t{op.n} << 32 | op.k);
+    trace->AddPointer(in);
+    trace->AddPointer(add);
+    trace->AddPointer(weights);
+    trace->AddPointer(out);
+  }
+  template <class Fn>
+  void ForEachItem(uint32_t num_items, Fn&& fn) const {
+    for (uint32_t i = cursor.Claim(); i < num_items; i = cursor.Claim()) fn(i);
+  }
+};
+
+void Embed(const Call& c) {
+  ops::EmbedArgs args;
+  args.panels = c.op.weights;
+  args.encoding = c.op.encoding;
+  args.k = c.op.k;
+  args.rows = c.step.frame().rows;
+  args.num_rows = c.live_rows();
+  args.out = reinterpret_cast<float*>(c.op.out);
+  args.out_stride = c.op.out_stride / sizeof(float);
+  c.Hash(nullptr, nullptr, args.panels, args.out);
+  c.ForEachItem(args.num_rows, [&](uint32_t row) { c.constants.kernels->embed(args, row); });
+}
+
+void Norm(const Call& c) {
+  ops::NormArgs args;
+  args.in = reinterpret_cast<const float*>(c.op.in);
+  args.in_stride = c.op.in_stride / sizeof(float);
+  args.row_index = c.op.rows == RowSet::kLogits ? c.step.logits_rows() : nullptr;
+  args.weight = reinterpret_cast<const float*>(c.op.weights);
+  args.eps = c.constants.norm_eps;
+  args.k = c.op.k;
+  args.num_rows = c.live_rows();
+  args.kind = c.kind();
+  args.out = c.op.out;
+  args.out_stride = c.op.out_stride;
+  c.Hash(args.in, nullptr, args.weight, args.out);
+  c.ForEachItem(args.num_rows, [&](uint32_t row) { c.constants.kernels->norm(args, row); });
+}
+
+// Panels of one claimed item: a few per thread for balance, enough of them for long reads.
+uint32_t PanelsPerItem(const BoundOp& op, uint32_t num_rows, uint32_t num_threads) {
+  if (op.kind == OpKind::kHead) return kPanel;  // 256 outputs, the unit of panel_max
+  if (num_rows > 8) return 2;
+  const uint32_t share = op.n / kPanel / (num_threads * 8) / 4 * 4;
+  return std::clamp(share, 4u, 32u);
+}
+
+void Linear(const Call& c) {
+  ops::LinearArgs args;
+  args.in = c.op.in;
+  args.in_stride = c.op.in_stride;
+  args.panels = c.op.weights;
+  args.encoding = c.op.encoding;
+  args.k = c.op.k;
+  args.n = c.op.n;
+  args.num_rows = c.live_rows();
+  args.add = c.op.add;
+  args.out = reinterpret_cast<float*>(c.op.out);
+  args.out_stride = c.op.out_stride / sizeof(float);
+  args.panel_max = c.op.kind == OpKind::kHead ? c.constants.panel_max : nullptr;
+  args.panel_max_stride = c.constants.num_panels;
+  args.n_live = c.op.n_live;
+  c.Hash(args.in, args.add, args.panels, args.out);
+  if (c.trace != nullptr) c.trace->CountLinear();
+  if (args.num_rows == 0) return;
+  const uint32_t panels = args.n / kPanel;
+  const uint32_t grain = PanelsPerItem(c.op, args.num_rows, c.constants.num_threads);
+  c.ForEachItem((panels + grain - 1) / grain, [&](uint32_t item) {
+    const uint32_t begin = item * grain;
+    c.constants.kernels->linear(args, begin, std::min(grain, panels - begin), c.scratch);
+  });
+}
+
+void RopeWrite(const Call& c) {
+  ops::RopeWriteArgs args;
+  args.qkv = reinterpret_cast<float*>(c.op.out);
+  args.stride = c.op.out_stride / sizeof(float);
+  args.rows = c.step.frame().rows;
+  args.write_offset = c.step.group(c.op.kv_group).write_offset.data();
+  args.num_rows = c.live_rows();
+  args.num_heads = c.constants.num_heads;
+  args.num_kv_heads = c.constants.num_kv_heads;
+  args.head_dim = c.constants.head_dim;
+  args.rope_dims = c.constants.rope_dims;
+  args.interleaved = c.constants.rope_interleaved;
+  args.cos_table = c.constants.cos_table;
+  args.sin_table = c.constants.sin_table;
+  args.kv_base = c.op.kv_base;
+  args.part_offset = c.op.part_offset;
+  args.format = c.constants.geometry.groups[c.op.kv_group].format;
+  args.row_status = c.step.row_status();
+  c.Hash(args.qkv, args.cos_table, args.kv_base, args.qkv);
+  c.ForEachItem(args.num_rows, [&](uint32_t row) { c.constants.kernels->rope_write(args, row); });
+}
+
+void Attention(const Call& c) {
+  const StepTables::Group& group = c.step.group(c.op.kv_group);
+  const FrameView& frame = c.step.frame();
+  ops::AttentionArgs args;
+  args.q = reinterpret_cast<const float*>(c.op.in);
+  args.q_stride = c.op.in_stride / sizeof(float);
+  args.rows = frame.rows;
+  args.tasks = group.tasks.data();
+  args.split_rows = group.split_rows.data();
+  args.split_done = c.step.split_done();
+  args.partials = c.step.partials();
+  args.segments = frame.SlotSegments(c.op.kv_group, 0);
+  args.num_segments = group.num_segments.data();
+  args.max_pages = frame.max_pages;
+  args.kv_base = c.op.kv_base;
+  args.part_offset = c.op.part_offset;
+  args.page_bytes = c.op.page_bytes;
+  args.format = c.constants.geometry.groups[c.op.kv_group].format;
+  args.num_heads = c.constants.num_heads;
+  args.num_kv_heads = c.constants.num_kv_heads;
+  args.head_dim = c.constants.head_dim;
+  args.scale = c.constants.attention_scale;
+  args.soft_cap = c.op.soft_cap;
+  args.window = c.op.window;
+  args.kind = c.kind();
+  args.out = c.op.out;
+  args.out_stride = c.op.out_stride;
+  c.Hash(args.q, args.partials, args.kv_base, args.out);
+  c.ForEachItem(group.num_tasks,
+                [&](uint32_t task) { c.constants.kernels->attention(args, task, c.scratch); });
+}
+
+void Activation(const Call& c) {
+  ops::ActivationArgs args;
+  args.in = reinterpret_cast<const float*>(c.op.in);
+  args.in_stride = c.op.in_stride / sizeof(float);
+  args.k = c.op.n;
+  args.num_rows = c.live_rows();
+  args.kind = c.kind();
+  args.out = c.op.out;
+  args.out_stride = c.op.out_stride;
+  c.Hash(args.in, nullptr, nullptr, args.out);
+  c.ForEachItem(args.num_rows, [&](uint32_t row) { c.constants.kernels->activation(args, row); });
+}
+
+}  // namespace
+
+void Dispatch(const BoundOp& op, const ExecConstants& constants, StepTables& step,
+              WorkCursor& cursor, ops::Scratch scratch, ReplayTrace* trace) {
+  const Call call{op, constants, step, cursor, scratch, trace};
+  switch (op.kind) {
+    case OpKind::kEmbed:
+      return Embed(call);
+    case OpKind::kNorm:
+      return Norm(call);
+    case OpKind::kLinear:
+    case OpKind::kHead:
+      return Linear(call);
+    case OpKind::kRopeWrite:
+      return RopeWrite(call);
+    case OpKind::kAttention:
+      return Attention(call);
+    case OpKind::kActivation:
+      return Activation(call);
+  }
+  KVRM_CHECK(false, "I1: every op kind is dispatched");
+}
+
+}  // namespace kvrm

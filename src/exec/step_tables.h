@@ -1,0 +1,67 @@
+// What a step's frame means to the kernels: row indices, write offsets, attention tasks. A pure
+// function of the frame, made once a step and shared by all layers. All storage is sized at start;
+// Build does not allocate.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/kv_view.h"
+#include "frame/frame.h"
+#include "ops/op_args.h"
+
+namespace kvrm {
+
+struct StepTablesConfig {
+  KvGeometry geometry;
+  uint32_t max_rows = 0;
+  uint32_t max_logits = 0;
+  uint32_t max_slots = 0;
+  uint32_t max_seq_tokens = 0;
+  uint32_t num_threads = 1;
+  uint32_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+};
+
+class StepTables {
+ public:
+  explicit StepTables(const StepTablesConfig& config);
+
+  // Requires: the frame is sound (ValidateFrame) and within the capacities of the config.
+  void Build(const FrameView& frame);
+
+  struct Group {
+    std::vector<uint64_t> write_offset;     // [max_rows] of the page a row writes
+    std::vector<uint32_t> num_segments;     // [max_slots]
+    std::vector<ops::AttentionTask> tasks;  // [num_tasks] live, largest first
+    std::vector<ops::SplitRow> split_rows;
+    uint32_t num_tasks = 0;
+    uint32_t num_splits = 0;
+  };
+
+  const FrameView& frame() const { return frame_; }
+  uint32_t num_rows() const { return frame_.head->num_rows; }
+  uint32_t num_logits() const { return frame_.head->num_logits; }
+  const Group& group(uint32_t g) const { return groups_[g]; }
+  const uint32_t* logits_rows() const { return logits_rows_.data(); }  // [num_logits] row of each
+  uint8_t* row_status() { return row_status_.data(); }                 // [max_rows]
+  std::atomic<uint32_t>* split_done() { return split_done_.get(); }
+  float* partials() { return partials_.data(); }
+
+ private:
+  void BuildTasks(uint32_t g);
+  void AddTile(Group& group, uint32_t row, uint32_t count, uint32_t window, uint32_t head_step);
+  void AddSplitRow(Group& group, uint32_t row, uint32_t window);
+
+  StepTablesConfig config_;
+  uint32_t max_split_rows_ = 0;
+  FrameView frame_;
+  std::vector<Group> groups_;
+  std::vector<uint32_t> logits_rows_;
+  std::vector<uint8_t> row_status_;
+  std::unique_ptr<std::atomic<uint32_t>[]> split_done_;
+  std::vector<float> partials_;
+};
+
+}  // namespace kvrm
