@@ -75,6 +75,7 @@ struct PagerBooks {
   uint64_t superblocks = 0;
   uint64_t reserved_bytes = 0;    // (in_use + soft + cached + limbo) * page bytes
   uint64_t superblock_bytes = 0;  // bytes taken from the system
+  bool operator==(const PagerBooks&) const = default;
 };
 
 struct PagerCounters {

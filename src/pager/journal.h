@@ -1,0 +1,36 @@
+// The journal of a step: one entry for each edit, in order. It is read twice: backwards to undo
+// (Rollback, RollbackStep), or forwards to publish (Commit turns it into deltas and page copies).
+// Plain data.
+#pragma once
+
+#include <cstdint>
+
+namespace kvrm {
+
+enum class EditKind : uint8_t {
+  kOpen,            // the slot was given to a new sequence
+  kClose,           // the sequence ended; its slot is free after Commit
+  kLength,          // num_tokens and written_tokens changed; old values kept
+  kTakeSuperblock,  // superblock `page` was taken for the slot's sequence
+  kAppend,          // `count` fresh pages from `page` on became table entries from `index` on
+  kShare,           // the same with pages of another sequence
+  kDrop,            // table entries from `index` on, the run of `count` pages from `page`, went
+  kReplace,         // entry `index`, the shared page `old_page`, became its copy `page`
+  kOrphan,          // fresh pages whose append was rolled back while others may name them
+  kUndone,          // rolled back; stands only until the journal is closed up
+};
+
+struct Edit {
+  EditKind kind = EditKind::kUndone;
+  uint8_t group = 0;
+  uint16_t slot = 0;
+  bool extends = false;  // kAppend, kShare: the run continues the read run before it
+  uint32_t index = 0;
+  uint32_t page = 0;
+  uint32_t count = 0;
+  uint32_t old_page = 0;
+  uint32_t old_num_tokens = 0;
+  uint32_t old_written_tokens = 0;
+};
+
+}  // namespace kvrm

@@ -1,0 +1,321 @@
+#include "pager/page_pool.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+
+namespace kvrm {
+namespace {
+
+constexpr uint64_t kNotInLimbo = ~uint64_t{0};
+
+}  // namespace
+
+PagePool::PagePool(const KvGroupGeometry& geometry, VirtualRange range, const Options& options)
+    : geometry_(geometry),
+      options_(options),
+      range_(std::move(range)),
+      bins_(static_cast<uint32_t>(range_.bytes() / geometry.superblock_bytes)),
+      random_state_(options.scatter_seed) {
+  const auto superblocks = static_cast<uint32_t>(range_.bytes() / geometry.superblock_bytes);
+  const size_t pages = size_t{superblocks} * geometry.pages_per_superblock;
+  free_maps_.resize(superblocks);
+  bin_keys_.resize(superblocks);
+  references_.resize(pages);
+  limbo_.resize(pages);
+  position_in_limbo_.resize(pages, kNotInLimbo);
+  spares_.reserve(superblocks);
+  absent_.reserve(superblocks);
+  for (uint32_t id = superblocks; id-- > 0;) absent_.push_back(SuperblockId{id});
+
+  TakeSuperblock();
+  references_[kNullPage.value] = 1;  // pinned for good, so that nothing can free it (PAGER-3)
+  SetFreeMap(SuperblockId{0}, free_maps_[0] & ~uint64_t{1});
+  --free_pages_;
+}
+
+SuperblockId PagePool::SuperblockOf(PageId page) const {
+  return SuperblockId{page.value / geometry_.pages_per_superblock};
+}
+
+uint32_t PagePool::IndexInSuperblock(PageId page) const {
+  return page.value % geometry_.pages_per_superblock;
+}
+
+PageId PagePool::PageAt(SuperblockId id, uint32_t index) const {
+  return PageId{id.value * geometry_.pages_per_superblock + index};
+}
+
+// ---- choice
+
+PagePool::Taken PagePool::TakeRun(const Request& request) {
+  Taken taken;
+  const auto find = [&] {
+    return options_.scatter_seed == 0 ? FindRun(request) : FindScattered(request);
+  };
+  std::optional<PageRun> found = find();
+  if (!found && request.spendable_bytes >= geometry_.superblock_bytes) {
+    TakeSuperblock();
+    taken.new_superblock = true;
+    found = find();
+  }
+  if (!found) {
+    // No room for a superblock: the longest piece there is, however short.
+    const uint32_t longest = bins_.LongestRun();
+    KVRM_CHECK(longest > 0, "PAGER-4: TakeRun without a free page");
+    const SuperblockId id = *bins_.FindFitting(longest);
+    found = PageRun{PageAt(id, BestFittingRun(free_maps_[id.value], longest).begin), longest};
+  }
+  taken.run = {found->page, std::min(found->count, request.count)};
+
+  const SuperblockId id = SuperblockOf(taken.run.page);
+  const MapRun bits{IndexInSuperblock(taken.run.page), taken.run.count};
+  SetFreeMap(id, free_maps_[id.value] & ~MaskOf(bits));
+  for (uint32_t i = 0; i < taken.run.count; ++i) references_[taken.run.page.value + i] = 1;
+  free_pages_ -= taken.run.count;
+  pages_taken_ += taken.run.count;
+  return taken;
+}
+
+// nullopt: nothing that is taken holds a run as long as is wanted.
+std::optional<PageRun> PagePool::FindRun(const Request& request) const {
+  const uint32_t wanted = std::min(request.run_count, geometry_.pages_per_superblock);
+  if (request.after) {
+    const SuperblockId id = SuperblockOf(*request.after);
+    const uint32_t next = IndexInSuperblock(*request.after) + 1;
+    const uint64_t map = free_maps_[id.value];
+    if (const uint32_t count = FreeRunAt(map, next); count > 0) {
+      return PageRun{PageAt(id, next), count};
+    }
+    if (const MapRun run = BestFittingRun(map, wanted); run.count > 0) {
+      return PageRun{PageAt(id, run.begin), run.count};
+    }
+  }
+  const SuperblockId* id = bins_.FindFitting(wanted);
+  if (id == nullptr) return std::nullopt;
+  const MapRun run = BestFittingRun(free_maps_[id->value], wanted);
+  return PageRun{PageAt(*id, run.begin), run.count};
+}
+
+// The test hook: a random page that does not follow `after`. It walks the pool, which no other
+// choice does. nullopt: only the page that follows is left, and a new superblock may be taken.
+std::optional<PageRun> PagePool::FindScattered(const Request& request) {
+  const uint32_t first = static_cast<uint32_t>(NextRandom() % num_taken_);
+  for (uint32_t i = 0; i < num_taken_; ++i) {
+    const SuperblockId id{(first + i) % num_taken_};
+    uint64_t map = free_maps_[id.value];
+    if (request.after && SuperblockOf(*request.after) == id) {
+      const uint32_t next = IndexInSuperblock(*request.after) + 1;
+      if (next < geometry_.pages_per_superblock) map &= ~(uint64_t{1} << next);
+    }
+    if (map == 0) continue;
+    for (uint64_t skip = NextRandom() % static_cast<uint64_t>(std::popcount(map)); skip > 0;
+         --skip) {
+      map &= map - 1;
+    }
+    return PageRun{PageAt(id, static_cast<uint32_t>(std::countr_zero(map))), 1};
+  }
+  return std::nullopt;
+}
+
+uint64_t PagePool::NextRandom() {  // splitmix64
+  uint64_t z = (random_state_ += 0x9E37'79B9'7F4A'7C15u);
+  z = (z ^ (z >> 30)) * 0xBF58'476D'1CE4'E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D0'49BB'1331'11EBu;
+  return z ^ (z >> 31);
+}
+
+// ---- superblocks
+
+void PagePool::TakeSuperblock() {
+  if (spares_.empty()) PopulateSpare();
+  const SuperblockId id = spares_.back();
+  spares_.pop_back();
+  KVRM_CHECK(id.value == num_taken_, "PAGER-5: superblocks are taken in order of address");
+  ++num_taken_;
+  const uint64_t map = MaskOf({0, geometry_.pages_per_superblock});
+  free_maps_[id.value] = map;
+  bin_keys_[id.value] = KeyOf(map);
+  bins_.Insert(id, bin_keys_[id.value]);
+  free_pages_ += geometry_.pages_per_superblock;
+  if (!options_.poison_freed) return;
+  for (uint32_t i = 0; i < geometry_.pages_per_superblock; ++i) {
+    if (PageAt(id, i) != kNullPage) Poison(PageAt(id, i));
+  }
+}
+
+bool PagePool::IsNewestAndEmpty(SuperblockId id) const {
+  return id.value + 1 == num_taken_ && bin_keys_[id.value].pages_in_use == 0;
+}
+
+void PagePool::UntakeSuperblock(SuperblockId id) {
+  KVRM_CHECK(IsNewestAndEmpty(id), "PAGER-4: a superblock is returned while its pages are used");
+  bins_.Remove(id, bin_keys_[id.value]);
+  free_maps_[id.value] = 0;
+  free_pages_ -= geometry_.pages_per_superblock;
+  --num_taken_;
+  spares_.push_back(id);
+}
+
+void PagePool::PopulateSpare() {
+  KVRM_CHECK(!absent_.empty(), "PAGER-5: the range has no superblock left");
+  const SuperblockId id = absent_.back();
+  absent_.pop_back();
+  range_.Populate(id.value * geometry_.superblock_bytes, geometry_.superblock_bytes);
+  spares_.push_back(id);
+}
+
+void PagePool::DiscardSpares() {
+  // The spares lie right below the absent superblocks, the lowest last: absent_ keeps its order.
+  std::sort(spares_.begin(), spares_.end());
+  while (!spares_.empty()) {
+    const SuperblockId id = spares_.back();
+    spares_.pop_back();
+    range_.Discard(id.value * geometry_.superblock_bytes, geometry_.superblock_bytes);
+    absent_.push_back(id);
+  }
+}
+
+bool PagePool::NeedsSpare() const {
+  return spares_.empty() && !absent_.empty() && free_pages_ * 2 < geometry_.pages_per_superblock;
+}
+
+BinKey PagePool::KeyOf(uint64_t map) const {
+  return {LongestFreeRun(map),
+          geometry_.pages_per_superblock - static_cast<uint32_t>(std::popcount(map))};
+}
+
+void PagePool::SetFreeMap(SuperblockId id, uint64_t map) {
+  free_maps_[id.value] = map;
+  bins_.Remove(id, bin_keys_[id.value]);
+  bin_keys_[id.value] = KeyOf(map);
+  bins_.Insert(id, bin_keys_[id.value]);
+}
+
+// ---- references, limbo, freeing
+
+// The one place where a reference count falls. True when no reference is left.
+bool PagePool::Drop(PageId page) {
+  uint32_t& count = references_[page.value];
+  KVRM_CHECK(page != kNullPage, "PAGER-3: the null page is given back");
+  KVRM_CHECK(count > 0, "PAGER-2: a reference is dropped that nobody holds");
+  return --count == 0;
+}
+
+// The one place where a page becomes free.
+void PagePool::Free(PageId page) {
+  const SuperblockId id = SuperblockOf(page);
+  const uint64_t bit = uint64_t{1} << IndexInSuperblock(page);
+  KVRM_CHECK(page != kNullPage, "PAGER-3: the null page is freed");
+  KVRM_CHECK((free_maps_[id.value] & bit) == 0, "PAGER-4: a page is freed twice");
+  KVRM_CHECK(references_[page.value] == 0, "PAGER-4: a page is freed while it is named");
+  SetFreeMap(id, free_maps_[id.value] | bit);
+  ++free_pages_;
+  ++pages_returned_;
+  if (options_.poison_freed) Poison(page);
+}
+
+void PagePool::Untake(PageRun run) {
+  for (uint32_t i = 0; i < run.count; ++i) {
+    const PageId page{run.page.value + i};
+    if (Drop(page)) Free(page);
+  }
+}
+
+void PagePool::AddReference(PageRun run) {
+  for (uint32_t i = 0; i < run.count; ++i) {
+    const PageId page{run.page.value + i};
+    if (references_[page.value] == 0) LeaveLimbo(page);
+    ++references_[page.value];
+  }
+}
+
+void PagePool::DropReference(PageRun run, uint64_t epoch) {
+  for (uint32_t i = 0; i < run.count; ++i) {
+    const PageId page{run.page.value + i};
+    if (!Drop(page)) continue;
+    position_in_limbo_[page.value] = limbo_end_;
+    limbo_[limbo_end_++ % limbo_.size()] = {page, epoch};
+  }
+}
+
+// Only pages of the open step leave limbo this way; they are the last in the ring and of one epoch,
+// so the last may take the place of any of them.
+void PagePool::LeaveLimbo(PageId page) {
+  const uint64_t position = position_in_limbo_[page.value];
+  KVRM_CHECK(position != kNotInLimbo, "PAGER-4: a page without references is not in limbo");
+  const LimboPage last = limbo_[--limbo_end_ % limbo_.size()];
+  LimboPage& left = limbo_[position % limbo_.size()];
+  KVRM_CHECK(last.epoch == left.epoch, "PAGER-4: a page of an earlier epoch leaves limbo");
+  left = last;
+  position_in_limbo_[last.page.value] = position;
+  position_in_limbo_[page.value] = kNotInLimbo;
+}
+
+void PagePool::Unlimbo(PageRun run) {
+  for (uint32_t i = 0; i < run.count; ++i) {
+    const PageId page{run.page.value + i};
+    LeaveLimbo(page);
+    Free(page);
+  }
+}
+
+void PagePool::DrainLimbo(uint64_t completed_epoch) {
+  while (limbo_begin_ != limbo_end_) {
+    const LimboPage first = limbo_[limbo_begin_ % limbo_.size()];
+    if (first.epoch > completed_epoch) return;
+    ++limbo_begin_;
+    position_in_limbo_[first.page.value] = kNotInLimbo;
+    Free(first.page);
+  }
+}
+
+void PagePool::Poison(PageId page) {
+  std::byte* part = range_.base() + geometry_.PageOffset(page);
+  for (uint32_t p = 0; p < geometry_.num_parts; ++p, part += geometry_.part_stride_bytes()) {
+    std::memset(part, 0xFF, geometry_.part_page_bytes);
+  }
+}
+
+// ---- books
+
+PagerBooks PagePool::books() const {
+  PagerBooks books;
+  books.superblocks = num_taken_;
+  books.total = uint64_t{num_taken_} * geometry_.pages_per_superblock;
+  books.free = free_pages_;
+  books.limbo = limbo_pages();
+  books.in_use = books.total - books.free - books.limbo;
+  books.reserved_bytes =
+      (books.in_use + books.soft + books.cached + books.limbo) * geometry_.page_bytes();
+  books.superblock_bytes = taken_bytes();
+  return books;
+}
+
+void PagePool::Describe(PagerSnapshot::Group& group) const {
+  group.pages_per_superblock = geometry_.pages_per_superblock;
+  group.page_tokens = geometry_.page_tokens;
+  // A superblock that no bin holds keeps kNone32, which Validate reports as PAGER-7.
+  for (uint32_t id = 0; id < num_taken_; ++id) {
+    group.superblocks.push_back({free_maps_[id], kNone32, kNone32});
+  }
+  bins_.ForEach([&](SuperblockId id, BinKey key) {
+    group.superblocks[id.value].longest_free_run = key.longest_free_run;
+    group.superblocks[id.value].pages_in_use = key.pages_in_use;
+  });
+  const size_t pages = size_t{num_taken_} * geometry_.pages_per_superblock;
+  group.reference_counts.assign(references_.begin(),
+                                references_.begin() + static_cast<ptrdiff_t>(pages));
+  for (uint64_t i = limbo_begin_; i != limbo_end_; ++i) {
+    const LimboPage& entry = limbo_[i % limbo_.size()];
+    group.limbo.push_back({entry.page.value, entry.epoch});
+  }
+  std::sort(group.limbo.begin(), group.limbo.end(),
+            [](const auto& a, const auto& b) { return a.page < b.page; });
+  group.books = books();
+}
+
+}  // namespace kvrm

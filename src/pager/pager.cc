@@ -1,0 +1,365 @@
+// The verbs. Each first looks (is there room?), then edits, and every edit leaves a journal entry;
+// so a verb that fails has changed nothing, and one that succeeds can be undone.
+#include "pager/pager.h"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+#include <utility>
+
+#include "pager/pager_state.h"
+
+namespace kvrm {
+namespace {
+
+uint32_t PagesFor(uint64_t tokens, uint32_t page_tokens) {
+  return static_cast<uint32_t>((tokens + page_tokens - 1) / page_tokens);
+}
+
+std::string GroupField(uint32_t group, const char* field) {
+  return "geometry.groups[" + std::to_string(group) + "]." + field + ": ";
+}
+
+Status CheckGroup(uint32_t index, const KvGroupGeometry& group) {
+  const auto invalid = [&](const char* field, uint64_t value, const std::string& limit) {
+    return InvalidInput(GroupField(index, field) + std::to_string(value) + ", must be " + limit);
+  };
+  if (group.kind != KvGroupKind::kFull) {
+    return Unsupported(GroupField(index, "kind") +
+                       std::to_string(static_cast<unsigned>(group.kind)) +
+                       " is not built, only 0 (full)");
+  }
+  if (!std::has_single_bit(group.page_tokens) || group.page_tokens < 8 || group.page_tokens > 128) {
+    return invalid("page_tokens", group.page_tokens, "a power of two from 8 to 128");
+  }
+  if (group.num_parts == 0) return invalid("num_parts", 0, "at least 1");
+  if (group.part_page_bytes == 0) return invalid("part_page_bytes", 0, "at least 1");
+  if (group.pages_per_superblock == 0 || group.pages_per_superblock > kFreeMapBits) {
+    return invalid("pages_per_superblock", group.pages_per_superblock, "1 to 64");
+  }
+  const uint64_t least = group.pages_per_superblock * group.page_bytes();
+  if (group.superblock_bytes < least) {
+    return invalid("superblock_bytes", group.superblock_bytes,
+                   "at least the " + std::to_string(least) + " bytes of its pages");
+  }
+  return Ok();
+}
+
+Status CheckConfig(const PagerConfig& config) {
+  const auto& groups = config.geometry.groups;
+  if (groups.empty() || groups.size() > kMaxKvGroups) {
+    return InvalidInput("geometry.groups: " + std::to_string(groups.size()) +
+                        " groups, must be 1 to " + std::to_string(kMaxKvGroups));
+  }
+  uint64_t least_bytes = 0;
+  for (uint32_t g = 0; g < groups.size(); ++g) {
+    KVRM_RETURN_IF_ERROR(CheckGroup(g, groups[g]));
+    least_bytes += groups[g].superblock_bytes;
+  }
+  if (config.max_slots == 0 || config.max_slots > 0xFFFF) {
+    return InvalidInput("max_slots: " + std::to_string(config.max_slots) + ", must be 1 to 65535");
+  }
+  if (config.max_seq_tokens == 0) return InvalidInput("max_seq_tokens: 0, must be at least 1");
+  if (config.kv_bytes < least_bytes) {
+    return NoRoom("kv_bytes: " + std::to_string(config.kv_bytes) + ", must be at least " +
+                  std::to_string(least_bytes) + " (one superblock for each KV group)");
+  }
+  for (uint32_t g = 0; g < groups.size(); ++g) {
+    const uint64_t pages =
+        config.kv_bytes / groups[g].superblock_bytes * groups[g].pages_per_superblock;
+    if (pages > kNone32) {
+      return InvalidInput("kv_bytes: " + std::to_string(config.kv_bytes) + " are " +
+                          std::to_string(pages) + " pages, must be below 2^32");
+    }
+  }
+  return Ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Pager>> Pager::Create(const PagerConfig& config) {
+  KVRM_RETURN_IF_ERROR(CheckConfig(config));
+  std::vector<State::Group> groups;
+  groups.reserve(config.geometry.groups.size());
+  for (const KvGroupGeometry& group : config.geometry.groups) {
+    const uint64_t superblocks = config.kv_bytes / group.superblock_bytes;
+    KVRM_ASSIGN_OR_RETURN(VirtualRange range,
+                          VirtualRange::Reserve(superblocks * group.superblock_bytes));
+    // Different streams, so that no two groups are scattered alike.
+    const uint64_t seed = config.scatter_seed == 0 ? 0 : config.scatter_seed + groups.size();
+    groups.push_back(
+        {PagePool(group, std::move(range), {config.poison_freed, seed}),
+         PageTables(config.max_slots, PagesFor(config.max_seq_tokens, group.page_tokens),
+                    group.pages_per_superblock)});
+  }
+  auto state = std::make_unique<State>(config, std::move(groups));
+  state->Check(/*tier=*/2);
+  return std::unique_ptr<Pager>(new Pager(std::move(state)));
+}
+
+Pager::Pager(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Pager::~Pager() = default;
+
+Pager::State::State(const PagerConfig& configuration, std::vector<Group> kv_groups)
+    : config(configuration),
+      slot_stride(std::bit_ceil(configuration.max_slots)),
+      groups(std::move(kv_groups)),
+      slots(configuration.max_slots) {
+  uint64_t free_pages[kMaxKvGroups] = {};
+  uint64_t entries = 0;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    free_pages[g] = groups[g].pool.free_pages();
+    entries += groups[g].tables.max_pages();
+  }
+  max_tokens = MostTokens(free_pages, spendable_bytes());
+  for (uint32_t slot = config.max_slots; slot-- > 0;) {
+    slots[slot].seq_id = slot;
+    free_slots.push_back(static_cast<uint16_t>(slot));
+  }
+  // Steady steps need a length and at most one new page for each slot and group. A step that fills
+  // or drops whole tables in small pieces may grow these once; they never shrink.
+  const size_t edits = std::min<size_t>(2 * entries * config.max_slots, size_t{1} << 16) +
+                       size_t{8} * config.max_slots * groups.size();
+  journal.reserve(edits);
+  for (auto& buffer : deltas) buffer.reserve(edits);
+  for (auto& buffer : copies) buffer.reserve(config.max_slots * groups.size());
+}
+
+// ---- Open, Close
+
+std::optional<SeqId> Pager::Open() {
+  State& s = *state_;
+  KVRM_CHECK(s.in_step, "an edit outside BeginStep .. Commit");
+  if (s.free_slots.empty()) return std::nullopt;
+  const uint16_t index = s.free_slots.back();
+  s.free_slots.pop_back();
+  State::Slot& slot = s.slots[index];
+  slot = {State::SlotUse::kOpen, slot.seq_id + s.slot_stride, 0, 0};
+  s.journal.push_back({.kind = EditKind::kOpen, .slot = index});
+  s.Check(/*tier=*/3);
+  return SeqId{slot.seq_id};
+}
+
+void Pager::Close(SeqId seq) {
+  State& s = *state_;
+  Trim(seq, 0);
+  State::Slot& slot = s.FindForEdit(seq);
+  slot.use = State::SlotUse::kClosing;
+  s.journal.push_back({.kind = EditKind::kClose, .slot = static_cast<uint16_t>(s.SlotOf(seq))});
+  s.Check(/*tier=*/3);
+}
+
+// ---- Reserve
+
+Reservation Pager::Reserve(SeqId seq, uint32_t num_tokens, uint32_t hint_tokens) {
+  State& s = *state_;
+  const State::Slot& sequence = s.FindForEdit(seq);
+  ++s.counters.reserves;
+  if (num_tokens <= sequence.num_tokens) return {};
+  if (num_tokens > s.config.max_seq_tokens || num_tokens > s.max_tokens) {
+    ++s.counters.unserviceable;
+    return {ReserveStatus::kUnserviceable, 0};
+  }
+  const uint32_t slot = s.SlotOf(seq);
+  State::Growth growth[kMaxKvGroups] = {};
+  for (uint32_t g = 0; g < s.groups.size(); ++g) {
+    growth[g] = s.GrowthOf(g, slot, num_tokens, hint_tokens);
+  }
+  if (const uint32_t missing = s.MissingPages(growth); missing > 0) {
+    ++s.counters.deferred;
+    return {ReserveStatus::kDeferred, missing};
+  }
+  // A group may spend on placement (a new superblock where pieces would do) what the groups after
+  // it do not need.
+  uint64_t kept = 0;
+  for (uint32_t g = 0; g < s.groups.size(); ++g) kept += s.BytesNeeded(g, growth[g]);
+  for (uint32_t g = 0; g < s.groups.size(); ++g) {
+    kept -= s.BytesNeeded(g, growth[g]);
+    s.Grow(g, slot, growth[g], kept);
+  }
+  s.SetLength(slot, num_tokens, sequence.written_tokens);
+  s.Check(/*tier=*/3);
+  return {};
+}
+
+Pager::State::Growth Pager::State::GrowthOf(uint32_t group, uint32_t slot, uint32_t num_tokens,
+                                            uint32_t hint_tokens) const {
+  const auto& [pool, tables] = groups[group];
+  const uint32_t page_tokens = pool.geometry().page_tokens;
+  const uint32_t held = tables.num_pages(slot);
+  Growth growth;
+  growth.pages = PagesFor(num_tokens, page_tokens) - held;
+  growth.pages_in_all =
+      std::clamp(PagesFor(hint_tokens, page_tokens), held + growth.pages, tables.max_pages()) -
+      held;
+  growth.copies_last =
+      slots[slot].num_tokens % page_tokens != 0 && pool.references(tables.Last(slot)) > 1;
+  return growth;
+}
+
+uint64_t Pager::State::BytesNeeded(uint32_t group, const Growth& growth) const {
+  const PagePool& pool = groups[group].pool;
+  if (growth.to_take() <= pool.free_pages()) return 0;
+  return PagesFor(growth.to_take() - pool.free_pages(), pool.geometry().pages_per_superblock) *
+         pool.geometry().superblock_bytes;
+}
+
+uint32_t Pager::State::MissingPages(const Growth* growth) const {
+  uint64_t needed = 0;
+  for (uint32_t g = 0; g < groups.size(); ++g) needed += BytesNeeded(g, growth[g]);
+  if (needed <= spendable_bytes()) return 0;
+  // Several groups may each fit alone but not together: then one page is missing, somewhere.
+  uint64_t missing = 1;
+  for (uint32_t g = 0; g < groups.size(); ++g) {
+    const PagePool& pool = groups[g].pool;
+    const uint64_t reachable = pool.free_pages() + spendable_bytes() /
+                                                       pool.geometry().superblock_bytes *
+                                                       pool.geometry().pages_per_superblock;
+    if (growth[g].to_take() > reachable) {
+      missing = std::max(missing, growth[g].to_take() - reachable);
+    }
+  }
+  return static_cast<uint32_t>(missing);
+}
+
+// Requires: MissingPages() was 0. `kept` bytes of superblocks belong to the groups after this one.
+void Pager::State::Grow(uint32_t group, uint32_t slot, const Growth& growth, uint64_t kept) {
+  PageTables& tables = groups[group].tables;
+  if (growth.copies_last) CopyLastPage(group, slot, kept);
+  for (uint32_t done = 0; done < growth.pages;) {
+    PagePool::Request request;
+    if (tables.num_pages(slot) > 0) request.after = tables.Last(slot);
+    request.count = growth.pages - done;
+    request.run_count = growth.pages_in_all - done;
+    request.spendable_bytes = spendable_bytes() - kept;
+    const PageRun run = TakeRun(group, slot, request);
+    const uint32_t index = tables.num_pages(slot);
+    journal.push_back({.kind = EditKind::kAppend,
+                       .group = static_cast<uint8_t>(group),
+                       .slot = static_cast<uint16_t>(slot),
+                       .extends = tables.Push(slot, run),
+                       .index = index,
+                       .page = run.page.value,
+                       .count = run.count});
+    done += run.count;
+  }
+}
+
+// Copy-on-write: the last page is shared and about to be written.
+void Pager::State::CopyLastPage(uint32_t group, uint32_t slot, uint64_t kept) {
+  auto& [pool, tables] = groups[group];
+  const uint32_t index = tables.num_pages(slot) - 1;
+  const PageId shared = tables.Last(slot);
+  PagePool::Request request;
+  if (index > 0) request.after = tables.Pages(slot)[index - 1];
+  request.spendable_bytes = spendable_bytes() - kept;
+  const PageRun copy = TakeRun(group, slot, request);
+  tables.Replace(slot, index, copy.page);
+  pool.DropReference({shared, 1}, step_epoch());
+  journal.push_back({.kind = EditKind::kReplace,
+                     .group = static_cast<uint8_t>(group),
+                     .slot = static_cast<uint16_t>(slot),
+                     .index = index,
+                     .page = copy.page.value,
+                     .count = 1,
+                     .old_page = shared.value});
+}
+
+PageRun Pager::State::TakeRun(uint32_t group, uint32_t slot, const PagePool::Request& request) {
+  // kv_bytes bounds populated memory too: a spare of another group makes room for this one.
+  uint64_t spare_bytes = 0;
+  for (const Group& each : groups) spare_bytes += each.pool.spare_bytes();
+  PagePool& pool = groups[group].pool;
+  if (pool.spare_bytes() == 0 &&
+      spare_bytes + pool.geometry().superblock_bytes > spendable_bytes()) {
+    for (Group& each : groups) each.pool.DiscardSpares();
+  }
+  const PagePool::Taken taken = pool.TakeRun(request);
+  if (taken.new_superblock) {
+    journal.push_back({.kind = EditKind::kTakeSuperblock,
+                       .group = static_cast<uint8_t>(group),
+                       .slot = static_cast<uint16_t>(slot),
+                       .page = pool.newest_superblock().value});
+  }
+  return taken.run;
+}
+
+void Pager::State::SetLength(uint32_t slot, uint32_t num_tokens, uint32_t written_tokens) {
+  Slot& sequence = slots[slot];
+  if (sequence.num_tokens == num_tokens && sequence.written_tokens == written_tokens) return;
+  journal.push_back({.kind = EditKind::kLength,
+                     .slot = static_cast<uint16_t>(slot),
+                     .old_num_tokens = sequence.num_tokens,
+                     .old_written_tokens = sequence.written_tokens});
+  sequence.num_tokens = num_tokens;
+  sequence.written_tokens = written_tokens;
+}
+
+// ---- Alias
+
+Reservation Pager::Alias(SeqId dst, SeqId src, uint32_t num_tokens) {
+  State& s = *state_;
+  const State::Slot& source = s.FindForEdit(src);
+  KVRM_CHECK(s.FindForEdit(dst).num_tokens == 0, "Alias to a sequence that is not empty");
+  KVRM_CHECK(num_tokens <= source.num_tokens, "Alias past the end of its source");
+  const uint32_t from = s.SlotOf(src), to = s.SlotOf(dst);
+  for (uint32_t g = 0; g < s.groups.size(); ++g) {
+    auto& [pool, tables] = s.groups[g];
+    const uint32_t page_tokens = pool.geometry().page_tokens;
+    // Its copy is made before this step's rows are written, so it would miss them.
+    KVRM_CHECK(num_tokens <= source.written_tokens || num_tokens % page_tokens == 0,
+               "Alias of a partial page that this step writes");
+    const std::span<const PageId> pages =
+        tables.Pages(from).first(PagesFor(num_tokens, page_tokens));
+    for (uint32_t begin = 0, end = 0; begin < pages.size(); begin = end) {
+      end = begin + 1;
+      while (end < pages.size() && tables.Continues(from, end)) ++end;
+      const PageRun run{pages[begin], end - begin};
+      pool.AddReference(run);
+      s.journal.push_back({.kind = EditKind::kShare,
+                           .group = static_cast<uint8_t>(g),
+                           .slot = static_cast<uint16_t>(to),
+                           .extends = tables.Push(to, run),
+                           .index = begin,
+                           .page = run.page.value,
+                           .count = run.count});
+    }
+  }
+  ++s.counters.aliases;
+  s.SetLength(to, num_tokens, std::min(num_tokens, source.written_tokens));
+  s.Check(/*tier=*/3);
+  return {};
+}
+
+// ---- Trim
+
+void Pager::Trim(SeqId seq, uint32_t from_token) {
+  State& s = *state_;
+  const State::Slot& sequence = s.FindForEdit(seq);
+  ++s.counters.trims;
+  if (from_token >= sequence.num_tokens) return;
+  const uint32_t slot = s.SlotOf(seq);
+  for (uint32_t g = 0; g < s.groups.size(); ++g) {
+    s.DropPages(g, slot, PagesFor(from_token, s.groups[g].pool.geometry().page_tokens));
+  }
+  s.SetLength(slot, from_token, std::min(from_token, sequence.written_tokens));
+  s.Check(/*tier=*/3);
+}
+
+// From the end, run by run, so that the journal can put them back in reverse.
+void Pager::State::DropPages(uint32_t group, uint32_t slot, uint32_t keep_pages) {
+  auto& [pool, tables] = groups[group];
+  while (tables.num_pages(slot) > keep_pages) {
+    const PageRun run = tables.LastRun(slot, keep_pages);
+    tables.Pop(slot, run.count);
+    pool.DropReference(run, step_epoch());
+    journal.push_back({.kind = EditKind::kDrop,
+                       .group = static_cast<uint8_t>(group),
+                       .slot = static_cast<uint16_t>(slot),
+                       .index = tables.num_pages(slot),
+                       .page = run.page.value,
+                       .count = run.count});
+  }
+}
+
+}  // namespace kvrm

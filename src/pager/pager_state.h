@@ -1,0 +1,103 @@
+// What the pager consists of, shared by its sources: verbs (pager.cc), the transaction around them
+// (transaction.cc) and queries (queries.cc).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/check.h"
+#include "pager/journal.h"
+#include "pager/page_pool.h"
+#include "pager/page_tables.h"
+#include "pager/pager.h"
+
+namespace kvrm {
+
+struct Pager::State {
+  enum class SlotUse : uint8_t { kFree, kOpen, kClosing };
+  struct Slot {
+    SlotUse use = SlotUse::kFree;
+    uint32_t seq_id = 0;
+    uint32_t num_tokens = 0;      // token places that exist
+    uint32_t written_tokens = 0;  // of these, existed at the last commit: their contents are
+                                  // written by the time that this step's page copies run
+  };
+  struct Group {
+    PagePool pool;
+    PageTables tables;
+  };
+
+  State(const PagerConfig& configuration, std::vector<Group> kv_groups);
+
+  // ---- sequences. A SeqId is slot + slot_stride * (how often the slot was opened): finding one is
+  // a shift, and an id comes back only after 2^32 / slot_stride further uses of its slot.
+  uint32_t SlotOf(SeqId seq) const { return seq.value & (slot_stride - 1); }
+  const Slot& Find(SeqId seq) const {
+    const uint32_t slot = SlotOf(seq);
+    KVRM_CHECK(
+        slot < slots.size() && slots[slot].seq_id == seq.value && slots[slot].use != SlotUse::kFree,
+        "a sequence is named that is not open");
+    return slots[slot];
+  }
+  // Requires: an open step, an open sequence.
+  Slot& FindForEdit(SeqId seq) {
+    KVRM_CHECK(in_step, "an edit outside BeginStep .. Commit");
+    KVRM_CHECK(Find(seq).use == SlotUse::kOpen, "an edit of a sequence that was closed");
+    return slots[SlotOf(seq)];
+  }
+
+  // ---- room
+  uint64_t taken_bytes() const;
+  uint64_t spendable_bytes() const { return config.kv_bytes - taken_bytes(); }
+  // The most token places of one more sequence for which each group has pages, when group g has
+  // free_pages[g] and all of them together may take `spendable` bytes of superblocks.
+  uint64_t MostTokens(const uint64_t* free_pages, uint64_t spendable) const;
+
+  // ---- edits; each writes its journal entries
+  struct Growth {
+    uint32_t pages = 0;         // new table entries
+    bool copies_last = false;   // and the last one is shared, partial and about to be written
+    uint32_t pages_in_all = 0;  // entries known to come, at least `pages`
+    uint64_t to_take() const { return uint64_t{pages} + (copies_last ? 1 : 0); }
+  };
+  Growth GrowthOf(uint32_t group, uint32_t slot, uint32_t num_tokens, uint32_t hint_tokens) const;
+  // Bytes of superblocks that `group` has to take for `growth`.
+  uint64_t BytesNeeded(uint32_t group, const Growth& growth) const;
+  // Pages that are missing for growth[g] of each group g, 0 when there is room.
+  uint32_t MissingPages(const Growth* growth) const;
+  void Grow(uint32_t group, uint32_t slot, const Growth& growth, uint64_t kept);
+  void CopyLastPage(uint32_t group, uint32_t slot, uint64_t kept);
+  PageRun TakeRun(uint32_t group, uint32_t slot, const PagePool::Request& request);
+  void DropPages(uint32_t group, uint32_t slot, uint32_t keep_pages);
+  void SetLength(uint32_t slot, uint32_t num_tokens, uint32_t written_tokens);
+
+  // ---- transaction
+  uint64_t step_epoch() const { return epoch + 1; }  // of the open step
+  void Undo(const Edit& edit);
+  bool UndoForSavepoint(Edit& edit, bool others_share);
+  void Publish(const Edit& edit);
+  PagerSnapshot Snapshot() const;
+  // Validates everything at check tiers >= `tier`.
+  void Check(int tier) const;
+
+  const PagerConfig config;
+  const uint32_t slot_stride;  // power of two >= max_slots
+  uint64_t max_tokens = 0;
+
+  std::vector<Group> groups;
+  std::vector<Slot> slots;           // [max_slots]
+  std::vector<uint16_t> free_slots;  // the next to be opened stands last
+
+  bool in_step = false;
+  uint64_t epoch = 0;  // of the last commit
+  uint64_t completed_epoch = 0;
+  std::vector<Edit> journal;  // since BeginStep
+  // What the last two commits published, by epoch parity.
+  std::vector<Delta> deltas[2];
+  std::vector<PageCopy> copies[2];
+  PagerCounters counters;
+};
+
+}  // namespace kvrm

@@ -1,0 +1,144 @@
+// What one may ask of the pager, and the chores between steps.
+#include <algorithm>
+#include <string>
+
+#include "pager/pager_state.h"
+
+namespace kvrm {
+
+// ---- chores
+
+bool Pager::Maintain() {
+  State& s = *state_;
+  uint64_t spare_bytes = 0;
+  for (const State::Group& group : s.groups) spare_bytes += group.pool.spare_bytes();
+  for (State::Group& group : s.groups) {
+    const uint64_t with_one_more = spare_bytes + group.pool.geometry().superblock_bytes;
+    if (!group.pool.NeedsSpare() || with_one_more > s.spendable_bytes()) continue;
+    group.pool.PopulateSpare();
+    return true;
+  }
+  return false;
+}
+
+// ---- room
+
+uint64_t Pager::State::taken_bytes() const {
+  uint64_t bytes = 0;
+  for (const Group& group : groups) bytes += group.pool.taken_bytes();
+  return bytes;
+}
+
+uint64_t Pager::State::MostTokens(const uint64_t* free_pages, uint64_t spendable) const {
+  const auto bytes_for = [&](uint64_t tokens) {
+    uint64_t bytes = 0;
+    for (size_t g = 0; g < groups.size(); ++g) {
+      const KvGroupGeometry& geometry = groups[g].pool.geometry();
+      const uint64_t pages = (tokens + geometry.page_tokens - 1) / geometry.page_tokens;
+      if (pages <= free_pages[g]) continue;
+      const uint64_t per = geometry.pages_per_superblock;
+      bytes += (pages - free_pages[g] + per - 1) / per * geometry.superblock_bytes;
+    }
+    return bytes;
+  };
+  // The answer is a whole number of pages of some group; it is found to the token.
+  const KvGroupGeometry& first = groups[0].pool.geometry();
+  uint64_t fits = 0;
+  uint64_t too_many =
+      (free_pages[0] + spendable / first.superblock_bytes * first.pages_per_superblock) *
+          first.page_tokens +
+      1;
+  while (fits + 1 < too_many) {
+    const uint64_t middle = fits + (too_many - fits) / 2;
+    (bytes_for(middle) <= spendable ? fits : too_many) = middle;
+  }
+  return fits;
+}
+
+uint64_t Pager::available_tokens(bool with_limbo) const {
+  const State& s = *state_;
+  uint64_t free_pages[kMaxKvGroups] = {};
+  for (size_t g = 0; g < s.groups.size(); ++g) {
+    const PagePool& pool = s.groups[g].pool;
+    free_pages[g] = pool.free_pages() + (with_limbo ? pool.limbo_pages() : 0);
+  }
+  return s.MostTokens(free_pages, s.spendable_bytes());
+}
+
+uint64_t Pager::available_pages(bool with_limbo) const {
+  uint32_t page_tokens = 0;
+  for (const State::Group& group : state_->groups) {
+    page_tokens = std::max(page_tokens, group.pool.geometry().page_tokens);
+  }
+  return available_tokens(with_limbo) / page_tokens;
+}
+
+uint64_t Pager::max_tokens() const { return state_->max_tokens; }
+
+// ---- sequences
+
+uint32_t Pager::num_tokens(SeqId seq) const { return state_->Find(seq).num_tokens; }
+
+SlotId Pager::slot(SeqId seq) const {
+  (void)state_->Find(seq);
+  return SlotId{static_cast<uint16_t>(state_->SlotOf(seq))};
+}
+
+std::span<const PageId> Pager::pages(SeqId seq, uint32_t group) const {
+  (void)state_->Find(seq);
+  return state_->groups[group].tables.Pages(state_->SlotOf(seq));
+}
+
+// ---- groups
+
+std::byte* Pager::base(uint32_t group) const { return state_->groups[group].pool.base(); }
+uint64_t Pager::range_bytes(uint32_t group) const {
+  return state_->groups[group].pool.range_bytes();
+}
+const KvGeometry& Pager::geometry() const { return state_->config.geometry; }
+PagerBooks Pager::books(uint32_t group) const { return state_->groups[group].pool.books(); }
+
+const PagerCounters& Pager::counters() const {
+  PagerCounters& counters = state_->counters;
+  counters.pages_taken = counters.pages_returned = counters.read_runs = 0;
+  for (const State::Group& group : state_->groups) {
+    counters.pages_taken += group.pool.pages_taken();
+    counters.pages_returned += group.pool.pages_returned();
+    counters.read_runs += group.tables.read_runs();
+  }
+  return counters;
+}
+
+// ---- snapshot
+
+bool PagerSnapshot::Group::operator==(const Group&) const = default;
+
+PagerSnapshot Pager::Snapshot() const { return state_->Snapshot(); }
+
+PagerSnapshot Pager::State::Snapshot() const {
+  PagerSnapshot snapshot;
+  snapshot.kv_bytes = config.kv_bytes;
+  snapshot.epoch = epoch;
+  snapshot.completed_epoch = completed_epoch;
+  for (const auto& [pool, tables] : groups) {
+    PagerSnapshot::Group& group = snapshot.groups.emplace_back();
+    pool.Describe(group);
+    for (uint32_t slot = 0; slot < slots.size(); ++slot) {
+      if (slots[slot].use != SlotUse::kOpen) continue;
+      PagerSnapshot::Sequence& sequence = group.sequences.emplace_back();
+      sequence.seq_id = slots[slot].seq_id;
+      sequence.slot = static_cast<uint16_t>(slot);
+      sequence.num_tokens = slots[slot].num_tokens;
+      for (PageId page : tables.Pages(slot)) sequence.pages.push_back(page.value);
+    }
+  }
+  return snapshot;
+}
+
+void Pager::State::Check(int tier) const {
+  if (KVRM_CHECK_TIER < tier) return;
+  const std::vector<std::string> violations = Validate(Snapshot());
+  KVRM_CHECK(violations.empty(), violations.front().c_str());
+}
+
+}  // namespace kvrm

@@ -1,0 +1,201 @@
+// One step as one transaction: the journal that the verbs wrote is undone from its end, or
+// published from its beginning.
+#include <algorithm>
+#include <string>
+
+#include "pager/pager_state.h"
+
+namespace kvrm {
+
+void Pager::BeginStep() {
+  State& s = *state_;
+  KVRM_CHECK(!s.in_step, "BeginStep inside a step");
+  s.in_step = true;
+}
+
+// ---- undo
+
+// The exact inverse of what wrote `edit`. Requires: every later edit that touches the same sequence
+// or pages has been undone.
+void Pager::State::Undo(const Edit& edit) {
+  auto& [pool, tables] = groups[edit.group];
+  const PageRun run{PageId{edit.page}, edit.count};
+  switch (edit.kind) {
+    case EditKind::kOpen:
+      slots[edit.slot].use = SlotUse::kFree;
+      free_slots.push_back(edit.slot);
+      return;
+    case EditKind::kClose:
+      slots[edit.slot].use = SlotUse::kOpen;
+      return;
+    case EditKind::kLength:
+      slots[edit.slot].num_tokens = edit.old_num_tokens;
+      slots[edit.slot].written_tokens = edit.old_written_tokens;
+      return;
+    case EditKind::kTakeSuperblock:
+      pool.UntakeSuperblock(SuperblockId{edit.page});
+      return;
+    case EditKind::kAppend:
+      tables.Pop(edit.slot, edit.count);
+      pool.Untake(run);
+      return;
+    case EditKind::kShare:
+      tables.Pop(edit.slot, edit.count);
+      pool.DropReference(run, step_epoch());
+      return;
+    case EditKind::kDrop:
+      tables.Push(edit.slot, run);
+      pool.AddReference(run);
+      return;
+    case EditKind::kReplace:
+      tables.Replace(edit.slot, edit.index, PageId{edit.old_page});
+      pool.Untake(run);
+      pool.AddReference({PageId{edit.old_page}, 1});
+      return;
+    case EditKind::kOrphan:
+      pool.Unlimbo(run);
+      return;
+    case EditKind::kUndone:
+      return;
+  }
+}
+
+// Undoes one edit of a sequence while later edits of others stand; true when nothing is left of it.
+// Two things of a sequence may meanwhile matter to others, and stay until the step ends: a
+// superblock that they took pages from, and fresh pages that they shared and may share again when
+// their own edits are undone. The latter go to limbo as orphans, so that nobody takes them.
+bool Pager::State::UndoForSavepoint(Edit& edit, bool others_share) {
+  auto& [pool, tables] = groups[edit.group];
+  if (edit.kind == EditKind::kTakeSuperblock && !pool.IsNewestAndEmpty(SuperblockId{edit.page})) {
+    return false;
+  }
+  const bool took_pages = edit.kind == EditKind::kAppend || edit.kind == EditKind::kReplace;
+  if (!took_pages || !others_share) {
+    Undo(edit);
+    return true;
+  }
+  const PageRun run{PageId{edit.page}, edit.count};
+  if (edit.kind == EditKind::kAppend) {
+    tables.Pop(edit.slot, edit.count);
+  } else {
+    tables.Replace(edit.slot, edit.index, PageId{edit.old_page});
+    pool.AddReference({PageId{edit.old_page}, 1});
+  }
+  pool.DropReference(run, step_epoch());
+  edit.kind = EditKind::kOrphan;
+  return false;
+}
+
+Pager::Savepoint Pager::Mark(SeqId seq) const {
+  (void)state_->Find(seq);  // checks that it is open
+  return {seq, static_cast<uint32_t>(state_->journal.size())};
+}
+
+void Pager::Rollback(const Savepoint& savepoint) {
+  State& s = *state_;
+  KVRM_CHECK(s.in_step && savepoint.journal_size <= s.journal.size(),
+             "Rollback to a savepoint of another step");
+  const uint16_t slot = static_cast<uint16_t>(s.SlotOf(savepoint.seq));
+  (void)s.Find(savepoint.seq);
+  const auto begin = s.journal.begin() + savepoint.journal_size;
+  const bool others_share = std::any_of(begin, s.journal.end(), [&](const Edit& edit) {
+    return edit.kind == EditKind::kShare && edit.slot != slot;
+  });
+  for (size_t i = s.journal.size(); i-- > savepoint.journal_size;) {
+    Edit& edit = s.journal[i];
+    if (edit.slot != slot || edit.kind == EditKind::kOrphan) continue;
+    if (s.UndoForSavepoint(edit, others_share)) edit.kind = EditKind::kUndone;
+  }
+  s.journal.erase(std::remove_if(begin, s.journal.end(),
+                                 [](const Edit& edit) { return edit.kind == EditKind::kUndone; }),
+                  s.journal.end());
+  ++s.counters.savepoint_rollbacks;
+  s.Check(/*tier=*/3);
+}
+
+void Pager::RollbackStep() {
+  State& s = *state_;
+  KVRM_CHECK(s.in_step, "RollbackStep outside a step");
+  for (; !s.journal.empty(); s.journal.pop_back()) s.Undo(s.journal.back());
+  s.in_step = false;
+  ++s.counters.rollbacks;
+  s.Check(/*tier=*/2);
+}
+
+// ---- publish
+
+std::span<const Delta> Pager::Commit(uint64_t epoch) {
+  State& s = *state_;
+  std::vector<Delta>& deltas = s.deltas[epoch % 2];
+  if (epoch == s.epoch) return deltas;  // published already: the retry of a step that failed
+  KVRM_CHECK(s.in_step && epoch == s.epoch + 1, "I2: Commit of an epoch that is not the next");
+  deltas.clear();
+  s.copies[epoch % 2].clear();
+  for (const Edit& edit : s.journal) s.Publish(edit);
+  s.journal.clear();
+  s.epoch = epoch;
+  s.in_step = false;
+  ++s.counters.commits;
+  s.Check(/*tier=*/2);
+  return deltas;
+}
+
+void Pager::State::Publish(const Edit& edit) {
+  std::vector<Delta>& out = deltas[step_epoch() % 2];
+  Slot& sequence = slots[edit.slot];
+  Delta delta{};
+  delta.slot = edit.slot;
+  delta.kv_group = edit.group;
+  delta.index = edit.index;
+  delta.first_token_place = edit.index * groups[edit.group].pool.geometry().page_tokens;
+  delta.page = edit.page;
+  delta.count = edit.count;
+  switch (edit.kind) {
+    case EditKind::kAppend:
+    case EditKind::kShare:
+      delta.kind = edit.extends ? DeltaKind::kExtend : DeltaKind::kAppend;
+      break;
+    case EditKind::kReplace:
+      delta.kind = DeltaKind::kReplace;
+      copies[step_epoch() % 2].push_back({edit.group, PageId{edit.old_page}, PageId{edit.page}});
+      break;
+    case EditKind::kDrop:
+      delta.kind = DeltaKind::kTruncate;
+      delta.page = 0;
+      delta.count = 0;
+      // Runs are dropped from the end: one cut tells all of them.
+      if (!out.empty() && out.back().kind == DeltaKind::kTruncate &&
+          out.back().slot == delta.slot && out.back().kv_group == delta.kv_group) {
+        out.pop_back();
+      }
+      break;
+    case EditKind::kLength:
+      sequence.written_tokens = sequence.num_tokens;
+      return;
+    case EditKind::kClose:
+      sequence.use = SlotUse::kFree;
+      free_slots.push_back(edit.slot);
+      return;
+    case EditKind::kOpen:
+    case EditKind::kTakeSuperblock:
+    case EditKind::kOrphan:
+    case EditKind::kUndone:
+      return;
+  }
+  out.push_back(delta);
+}
+
+std::span<const Pager::PageCopy> Pager::page_copies() const {
+  return state_->copies[state_->epoch % 2];
+}
+
+void Pager::StepDone(uint64_t completed_epoch) {
+  State& s = *state_;
+  KVRM_CHECK(completed_epoch <= s.epoch, "StepDone of an epoch that was not committed");
+  if (completed_epoch <= s.completed_epoch) return;
+  s.completed_epoch = completed_epoch;
+  for (State::Group& group : s.groups) group.pool.DrainLimbo(completed_epoch);
+  s.Check(/*tier=*/2);
+}
+
+}  // namespace kvrm

@@ -1,0 +1,186 @@
+// The laws PAGER-1..7 on a snapshot. Trusts nothing that can be counted again.
+#include <bit>
+#include <string>
+
+#include "pager/free_map.h"
+#include "pager/pager.h"
+
+namespace kvrm {
+namespace {
+
+// Collects the violations of one KV group. One function a law, in the order of their numbers.
+class GroupValidator {
+ public:
+  GroupValidator(const PagerSnapshot& snapshot, uint32_t index, std::vector<std::string>& out)
+      : snapshot_(snapshot), group_(snapshot.groups[index]), index_(index), out_(out) {}
+
+  void Run() {
+    if (!CountPages()) return;
+    CheckBooks();
+    CheckReferences();
+    CheckNullPage();
+    CheckStates();
+    CheckTables();
+    CheckBins();
+  }
+
+ private:
+  void Report(const char* law, const std::string& what) {
+    out_.push_back(std::string(law) + " group " + std::to_string(index_) + ": " + what);
+  }
+
+  bool IsFree(uint32_t page) const {
+    const auto& superblock = group_.superblocks[page / group_.pages_per_superblock];
+    return (superblock.free_map >> (page % group_.pages_per_superblock) & 1) != 0;
+  }
+
+  // Counts each page's table entries and stays in limbo. False when the sizes do not fit together,
+  // so that nothing else can be looked at.
+  bool CountPages() {
+    const size_t pages = group_.superblocks.size() * group_.pages_per_superblock;
+    if (group_.pages_per_superblock == 0 || group_.pages_per_superblock > kFreeMapBits ||
+        group_.page_tokens == 0 || pages == 0 || group_.reference_counts.size() != pages) {
+      Report("PAGER-1", std::to_string(group_.reference_counts.size()) + " reference counts for " +
+                            std::to_string(pages) + " pages");
+      return false;
+    }
+    named_.assign(pages, 0);
+    in_limbo_.assign(pages, 0);
+    for (const auto& sequence : group_.sequences) {
+      for (uint32_t page : sequence.pages) {
+        if (page < pages) {
+          ++named_[page];
+        } else {
+          Report("PAGER-4", Name(sequence) + " names page " + std::to_string(page) + " of " +
+                                std::to_string(pages));
+        }
+      }
+    }
+    for (const auto& limbo : group_.limbo) {
+      if (limbo.page < pages) {
+        ++in_limbo_[limbo.page];
+      } else {
+        Report("PAGER-4",
+               "limbo holds page " + std::to_string(limbo.page) + " of " + std::to_string(pages));
+      }
+    }
+    return true;
+  }
+
+  void CheckBooks() {
+    uint64_t free = 0, in_use = 0;
+    for (const auto& superblock : group_.superblocks) {
+      free += static_cast<uint64_t>(std::popcount(superblock.free_map));
+    }
+    for (uint32_t count : group_.reference_counts) in_use += count > 0 ? 1 : 0;
+    const PagerBooks& books = group_.books;
+    CheckCount("total", books.total, group_.reference_counts.size());
+    CheckCount("superblocks", books.superblocks, group_.superblocks.size());
+    CheckCount("free", books.free, free);
+    CheckCount("in use", books.in_use, in_use);
+    CheckCount("limbo", books.limbo, group_.limbo.size());
+    const uint64_t sum =
+        books.free + books.cached + books.in_use + books.soft + books.limbo + books.in_flight;
+    CheckCount("free + cached + in use + soft + limbo + in flight", sum, books.total);
+  }
+
+  void CheckCount(const char* name, uint64_t booked, uint64_t counted) {
+    if (booked == counted) return;
+    Report("PAGER-1", std::string(name) + " is " + std::to_string(booked) + ", counted " +
+                          std::to_string(counted));
+  }
+
+  void CheckReferences() {
+    for (uint32_t page = 0; page < named_.size(); ++page) {
+      const uint32_t pins = page == kNullPage.value ? 1 : 0;
+      if (page == kNullPage.value && named_[page] > 0) continue;  // PAGER-3 tells
+      if (group_.reference_counts[page] == named_[page] + pins) continue;
+      Report("PAGER-2", "page " + std::to_string(page) + " has " +
+                            std::to_string(group_.reference_counts[page]) + " references, " +
+                            std::to_string(named_[page]) + " table entries and " +
+                            std::to_string(pins) + " pins");
+    }
+  }
+
+  void CheckNullPage() {
+    if (named_[kNullPage.value] > 0) Report("PAGER-3", "a sequence names the null page");
+    if (in_limbo_[kNullPage.value] > 0) Report("PAGER-3", "the null page is in limbo");
+    if (IsFree(kNullPage.value)) Report("PAGER-3", "the null page is free");
+  }
+
+  void CheckStates() {
+    for (uint32_t page = 1; page < named_.size(); ++page) {
+      const uint32_t states =
+          (IsFree(page) ? 1 : 0) + (group_.reference_counts[page] > 0 ? 1 : 0) + in_limbo_[page];
+      if (states == 1) continue;
+      Report("PAGER-4", "page " + std::to_string(page) + " is" + (IsFree(page) ? " free," : "") +
+                            " referenced " + std::to_string(group_.reference_counts[page]) +
+                            " times, in limbo " + std::to_string(in_limbo_[page]) + " times");
+    }
+    for (size_t s = 0; s < group_.superblocks.size(); ++s) {
+      if ((group_.superblocks[s].free_map & ~UsableMask()) == 0) continue;
+      Report("PAGER-4", "superblock " + std::to_string(s) + " has free pages past its last");
+    }
+    for (const auto& limbo : group_.limbo) {
+      if (limbo.epoch > snapshot_.completed_epoch && limbo.epoch <= snapshot_.epoch + 1) continue;
+      Report("PAGER-4", "page " + std::to_string(limbo.page) + " is in limbo for epoch " +
+                            std::to_string(limbo.epoch) + " at epoch " +
+                            std::to_string(snapshot_.epoch) + ", completed " +
+                            std::to_string(snapshot_.completed_epoch));
+    }
+  }
+
+  void CheckTables() {
+    for (const auto& sequence : group_.sequences) {
+      const uint64_t pages =
+          (uint64_t{sequence.num_tokens} + group_.page_tokens - 1) / group_.page_tokens;
+      if (sequence.pages.size() == pages) continue;
+      Report("PAGER-6", Name(sequence) + " has " + std::to_string(sequence.num_tokens) +
+                            " tokens on " + std::to_string(sequence.pages.size()) + " pages");
+    }
+  }
+
+  void CheckBins() {
+    for (size_t s = 0; s < group_.superblocks.size(); ++s) {
+      const auto& superblock = group_.superblocks[s];
+      const uint32_t run = LongestFreeRun(superblock.free_map);
+      const auto used = static_cast<uint32_t>(std::popcount(~superblock.free_map & UsableMask()));
+      if (superblock.longest_free_run == run && superblock.pages_in_use == used) continue;
+      Report("PAGER-7", "superblock " + std::to_string(s) + " is in bin (" +
+                            std::to_string(superblock.longest_free_run) + ", " +
+                            std::to_string(superblock.pages_in_use) + "), its map says (" +
+                            std::to_string(run) + ", " + std::to_string(used) + ")");
+    }
+  }
+
+  uint64_t UsableMask() const { return MaskOf({0, group_.pages_per_superblock}); }
+
+  static std::string Name(const PagerSnapshot::Sequence& sequence) {
+    return "sequence " + std::to_string(sequence.seq_id);
+  }
+
+  const PagerSnapshot& snapshot_;
+  const PagerSnapshot::Group& group_;
+  const uint32_t index_;
+  std::vector<std::string>& out_;
+  std::vector<uint32_t> named_;     // [pages] table entries that name it
+  std::vector<uint32_t> in_limbo_;  // [pages]
+};
+
+}  // namespace
+
+std::vector<std::string> Validate(const PagerSnapshot& snapshot) {
+  std::vector<std::string> violations;
+  uint64_t superblock_bytes = 0;
+  for (uint32_t g = 0; g < snapshot.groups.size(); ++g) {
+    GroupValidator(snapshot, g, violations).Run();
+    superblock_bytes += snapshot.groups[g].books.superblock_bytes;
+  }
+  if (superblock_bytes > snapshot.kv_bytes) {
+    violations.push_back("PAGER-5: superblocks take " + std::to_string(superblock_bytes) +
+                         " bytes, kv_bytes is " + std::to_string(snapshot.kv_bytes));
+  }
+  return violations;
+}
+
+}  // namespace kvrm
