@@ -1,9 +1,9 @@
 // Paged grouped-query attention. Included once per machine after lanes.h and row_kernels.h.
 //
 // Contract (num-1, rule 6): chunks of 256 tokens at absolute indices. Within a chunk two passes:
-// all scores (an fma chain over d ascending, times scale, plus bias), the exact maximum m,
-// p = Exp(s - m), l = two halves of 128 tokens, each 16 lanes and the fixed tree; o = an fma chain
-// over tokens ascending. Chunks are folded left to right. K and V of a page are read once for all
+// all scores (an fma chain over d ascending, times scale), the exact maximum m, p = Exp(s - m),
+// l = halves of 128 tokens, each 16 lanes and the fixed tree; o = an fma chain over tokens
+// ascending. Chunks are folded left to right. K and V of a page are read once for all
 // query heads that share them, and once for all rows of a task.
 #pragma once
 
@@ -14,12 +14,16 @@
 namespace kvrm::ops::KVRM_LANES_NS {
 
 inline constexpr uint32_t kChunkPages = kChunkTokens / kPageTokens;
+inline constexpr uint32_t kHalfTiles = 128 / kLanes;
+inline constexpr uint32_t kChunkHalves = kChunkTokens / 128;
 inline constexpr uint32_t kTileQueries = 6;
 
-// The pages of one chunk, found by walking a slot's segments.
+// The pages [begin, end) of one chunk, found by walking a slot's segments. Pages that no row of the
+// task sees are not looked up: a window's may be gone.
 struct ChunkPages {
   const std::byte* page[kChunkPages];
-  uint32_t num;
+  uint32_t begin;
+  uint32_t end;
 };
 
 inline uint32_t SegmentOf(const Segment* segments, uint32_t num, uint32_t token) {
@@ -35,25 +39,22 @@ inline uint32_t SegmentOf(const Segment* segments, uint32_t num, uint32_t token)
   return low;
 }
 
+// Pages that hold tokens [first, end) of the chunk.
 inline ChunkPages FindPages(const AttentionArgs& args, uint32_t slot, uint32_t chunk,
-                            uint32_t num_tokens) {
+                            uint32_t first, uint32_t end) {
   const Segment* segments = args.segments + size_t{slot} * args.max_pages;
-  const uint32_t num_segments = args.num_segments[slot];
-  uint32_t token = chunk * kChunkTokens;
-  uint32_t segment = SegmentOf(segments, num_segments, token);
   ChunkPages pages;
-  pages.num = 0;
-  const uint32_t end = token + num_tokens;
-  while (token < end) {
-    const Segment& s = segments[segment];
-    const uint32_t at = (token - s.first_token) / kPageTokens;
-    if (at >= s.num_pages) {
+  pages.begin = first / kPageTokens;
+  pages.end = (end + kPageTokens - 1) / kPageTokens;
+  uint32_t token = chunk * kChunkTokens + pages.begin * kPageTokens;
+  uint32_t segment = SegmentOf(segments, args.num_segments[slot], token);
+  for (uint32_t page = pages.begin; page < pages.end; ++page, token += kPageTokens) {
+    while ((token - segments[segment].first_token) / kPageTokens >= segments[segment].num_pages) {
       ++segment;
-      continue;
     }
-    pages.page[pages.num++] =
-        args.kv_base + s.offset_bytes + args.part_offset + at * args.page_bytes;
-    token += kPageTokens;
+    const Segment& s = segments[segment];
+    const size_t at = (token - s.first_token) / kPageTokens;
+    pages.page[page] = args.kv_base + s.offset_bytes + args.part_offset + at * args.page_bytes;
   }
   return pages;
 }
@@ -93,12 +94,12 @@ template <KvFormat kFormat, uint32_t Q, uint32_t PG>
 inline void ScorePages(const float* const* query, const ChunkPages& pages, size_t k_offset,
                        uint32_t head_dim, float* const* scores) {
   const std::byte* tiles[PG];
-  uint32_t page = 0;
-  for (; page + PG <= pages.num; page += PG) {
+  uint32_t page = pages.begin;
+  for (; page + PG <= pages.end; page += PG) {
     for (uint32_t g = 0; g < PG; ++g) tiles[g] = pages.page[page + g] + k_offset;
     ScoreTile<kFormat, Q, PG>(query, tiles, head_dim, scores, page);
   }
-  for (; page < pages.num; ++page) {
+  for (; page < pages.end; ++page) {
     tiles[0] = pages.page[page] + k_offset;
     ScoreTile<kFormat, Q, 1>(query, tiles, head_dim, scores, page);
   }
@@ -142,36 +143,38 @@ inline void ValuePages(const float* const* p, const ChunkPages& pages, size_t v_
   }
 }
 
-// From scores to p and l, in place. `live` tokens count; lanes past them become exactly 0.
+// From scores to p and l, in place. Tokens [first, live) count; the others of their tiles become
+// exactly 0, whatever their scores were.
 inline void Softmax(const AttentionArgs& args, float* scores, uint32_t first, uint32_t live,
-                    float bias, float* m_out, float* l_out) {
+                    float* m_out, float* l_out) {
   const F scale = Set(args.scale);
   const F low = Set(-__builtin_inff());
   const uint32_t tiles = (live + kLanes - 1) / kLanes;
   F m = low;
-  for (uint32_t t = 0; t < tiles; ++t) {
+  for (uint32_t t = first / kLanes; t < tiles; ++t) {
     F s = Mul(Load(scores + t * kLanes), scale);
     if (args.soft_cap != 0.0f) {  // cap * tanh(s / cap), tanh(x) = 1 - 2 / (exp(2x) + 1)
       const F e = Exp(Mul(s, Set(2.0f / args.soft_cap)));
       const F tanh = Sub(Set(1.0f), Div(Set(2.0f), Add(e, Set(1.0f))));
       s = Mul(tanh, Set(args.soft_cap));
     }
-    s = Add(s, Set(bias));
-    if (t * kLanes < first)
-      s = SelectFirst(first - t * kLanes < kLanes ? first - t * kLanes : kLanes, low, s);
+    if (t * kLanes < first) s = SelectFirst(first - t * kLanes, low, s);
     if (live - t * kLanes < kLanes) s = SelectFirst(live - t * kLanes, s, low);
     Store(scores + t * kLanes, s);
     m = Max(s, m);
   }
   const float max = MaxLane(m);
-  F half[2] = {Zero(), Zero()};
-  for (uint32_t t = 0; t < tiles; ++t) {
+  F half[kChunkHalves];
+  for (F& h : half) h = Zero();
+  for (uint32_t t = first / kLanes; t < tiles; ++t) {
     const F p = Exp(Sub(Load(scores + t * kLanes), Set(max)));
     Store(scores + t * kLanes, p);
-    half[t / 8] = Add(half[t / 8], p);
+    half[t / kHalfTiles] = Add(half[t / kHalfTiles], p);
   }
   *m_out = max;
-  *l_out = TreeSum(half[0]) + TreeSum(half[1]);
+  float l = TreeSum(half[0]);
+  for (uint32_t h = 1; h < kChunkHalves; ++h) l += TreeSum(half[h]);
+  *l_out = l;
 }
 
 // The running state of one query: o [head_dim], m, l. Folds a chunk's (m, l, o) into it.
@@ -204,7 +207,7 @@ inline void EmitHeads(const AttentionArgs& args, uint32_t row, uint32_t kv_head,
   const uint32_t group = args.num_heads / args.num_kv_heads;
   const uint32_t width = group * args.head_dim;
   for (uint32_t h = 0; h < group; ++h) {
-    const float inverse = states[h].l > 0.0f ? 1.0f / states[h].l : 0.0f;
+    const float inverse = 1.0f / states[h].l;  // l >= 1 unless empty; a NaN must stay one
     float* x = o + size_t{h} * args.head_dim;
     for (uint32_t d = 0; d < args.head_dim; d += kLanes) {
       Store(x + d, states[h].empty ? Zero() : Mul(Load(x + d), Set(inverse)));
@@ -256,7 +259,7 @@ inline void ChunkQueries(const AttentionArgs& args, const float* const* query,
   const size_t v_offset = k_offset + head_values / 2 * kValueBytes;
   ScorePages<kFormat, Q, kPages>(query, pages, k_offset, args.head_dim, scores);
   for (uint32_t q = 0; q < Q; ++q) {
-    Softmax(args, scores[q], visible[q].first, visible[q].end, 0.0f, &m[q], &l[q]);
+    Softmax(args, scores[q], visible[q].first, visible[q].end, &m[q], &l[q]);
   }
   // What all queries see runs as one tile; a query's own head and tail run alone, in order. A place
   // that a query does not see must not be read: 0 * NaN of a recycled place is NaN (num-1, rule 8).
@@ -319,14 +322,17 @@ inline void RunChunk(const AttentionArgs& args, const AttentionTask& task, uint3
                      uint32_t chunk, const AttentionScratch& scratch, Sink&& sink) {
   const uint32_t group = args.num_heads / args.num_kv_heads;
   const uint32_t num_queries = task.num_rows * group;
+  uint32_t least = kChunkTokens;
   uint32_t most = 0;
   Visible seen[kMaxTaskRows];
   for (uint32_t r = 0; r < task.num_rows; ++r) {
     seen[r] = VisibleIn(args, args.rows[task.row_begin + r], chunk);
+    if (seen[r].end == 0) continue;
+    least = seen[r].first < least ? seen[r].first : least;
     most = seen[r].end > most ? seen[r].end : most;
   }
   if (most == 0) return;
-  const ChunkPages pages = FindPages(args, task.slot, chunk, most);
+  const ChunkPages pages = FindPages(args, task.slot, chunk, least, most);
   const float* query[kTileQueries];
   Visible visible[kTileQueries];
   float* scores[kTileQueries];
@@ -374,10 +380,11 @@ inline void WholeTask(const AttentionArgs& args, const AttentionTask& task, uint
 inline float* PartialOf(const AttentionArgs& args, const SplitRow& split, uint32_t chunk,
                         uint32_t head) {
   const size_t partial = size_t{split.partial_begin} + chunk;
-  return args.partials + (partial * args.num_heads + head) * (args.head_dim + kLanes);
+  return args.partials + (partial * args.num_heads + head) * (args.head_dim + 2);
 }
 
-// A task that holds some chunks of one row: stores a partial state for each.
+// A task that holds some chunks of one row: stores a partial state for each. l is 0 where the row
+// sees nothing of a chunk: a state that saw a token has l >= 1, or NaN.
 template <KvFormat kFormat>
 inline void SplitTask(const AttentionArgs& args, const AttentionTask& task, uint32_t kv_head,
                       const AttentionScratch& scratch) {
@@ -385,7 +392,7 @@ inline void SplitTask(const AttentionArgs& args, const AttentionTask& task, uint
   const SplitRow& split = args.split_rows[task.split];
   for (uint32_t chunk = task.chunk_begin; chunk < task.chunk_end; ++chunk) {
     for (uint32_t h = 0; h < group; ++h) {
-      PartialOf(args, split, chunk, kv_head * group + h)[args.head_dim + 2] = 0.0f;
+      PartialOf(args, split, chunk, kv_head * group + h)[args.head_dim + 1] = 0.0f;
     }
     RunChunk<kFormat>(args, task, kv_head, chunk, scratch,
                       [&](uint32_t i, float m, float l, const float* o) {
@@ -395,7 +402,6 @@ inline void SplitTask(const AttentionArgs& args, const AttentionTask& task, uint
                         }
                         partial[args.head_dim] = m;
                         partial[args.head_dim + 1] = l;
-                        partial[args.head_dim + 2] = 1.0f;
                       });
   }
 }
@@ -410,7 +416,7 @@ inline void FoldSplit(const AttentionArgs& args, const SplitRow& split,
       float* o = scratch.o + size_t{h} * args.head_dim;
       for (uint32_t chunk = 0; chunk < split.num_chunks; ++chunk) {
         const float* partial = PartialOf(args, split, chunk, kv_head * group + h);
-        if (partial[args.head_dim + 2] == 0.0f) continue;
+        if (partial[args.head_dim + 1] == 0.0f) continue;
         Fold(states[h], o, partial[args.head_dim], partial[args.head_dim + 1], partial,
              args.head_dim);
       }

@@ -21,6 +21,37 @@ namespace kvrm::ops::KVRM_LANES_NS {
 
 inline constexpr uint32_t kLanes = 16;
 
+#if defined(KVRM_LANES_AVX512) || defined(KVRM_LANES_AVX2)
+
+// Halves of eight floats: lanes 0..7 and 8..15 of a vector.
+inline float TreeSumHalves(__m256 lo, __m256 hi) {
+  const __m256 eight = _mm256_add_ps(lo, hi);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+inline float MaxOfHalves(__m256 lo, __m256 hi) {
+  const __m256 eight = _mm256_max_ps(lo, hi);
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+inline float MaxBitsOfHalves(__m256i lo, __m256i hi) {
+  const __m256i eight = _mm256_max_epi32(lo, hi);
+  const __m128i four =
+      _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  const __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4E));
+  const __m128i one = _mm_max_epi32(two, _mm_shuffle_epi32(two, 0xB1));
+  return __builtin_bit_cast(float, _mm_cvtsi128_si32(one));
+}
+inline int32_t SumInts(__m256i a) {
+  const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+  const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4E));
+  return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xB1)));
+}
+
+#endif
+
 #if defined(KVRM_LANES_AVX512)
 
 struct F {
@@ -44,7 +75,26 @@ inline F Div(F a, F b) { return {_mm512_div_ps(a.v, b.v)}; }
 inline F Fma(F a, F b, F c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 inline F Max(F a, F b) { return {_mm512_max_ps(a.v, b.v)}; }  // b where either is NaN
 inline F Min(F a, F b) { return {_mm512_min_ps(a.v, b.v)}; }
-inline F Abs(F a) { return {_mm512_abs_ps(a.v)}; }
+// Eight lanes of 16. (Masked by all ones: g++ 12 warns of its own header at the plain intrinsic.)
+template <int kHalf>
+inline __m256 HalfOf(F a) {
+  return _mm512_maskz_extractf32x8_ps(0xFF, a.v, kHalf);
+}
+template <int kHalf>
+inline __m256i HalfOf(__m512i a) {
+  return _mm512_maskz_extracti32x8_epi32(0xFF, a, kHalf);
+}
+// The fixed tree over 16 lanes: i + (i + 8), then + 4, + 2, + 1.
+inline float TreeSum(F a) { return TreeSumHalves(HalfOf<0>(a), HalfOf<1>(a)); }
+// The greatest lane. Requires: no NaN. The sign of a zero is unspecified.
+inline float MaxLane(F a) { return MaxOfHalves(HalfOf<0>(a), HalfOf<1>(a)); }
+// The greatest magnitude in a and b, NaN being the greatest of all.
+inline float MaxMagnitude(F a, F b) {
+  const __m512i mask = _mm512_set1_epi32(0x7FFFFFFF);
+  const __m512i max = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(a.v), mask),
+                                       _mm512_and_si512(_mm512_castps_si512(b.v), mask));
+  return MaxBitsOfHalves(HalfOf<0>(max), HalfOf<1>(max));
+}
 inline F ToFloat(I a) { return {_mm512_cvtepi32_ps(a.v)}; }
 inline I RoundToInt(F a) { return {_mm512_cvtps_epi32(a.v)}; }
 inline F LoadHalf(const uint16_t* p) {
@@ -70,9 +120,12 @@ inline F PowerOfTwo(I n) {
 inline I ZeroInt() { return {_mm512_setzero_si512()}; }
 inline I SetInt(int32_t x) { return {_mm512_set1_epi32(x)}; }
 inline void StoreInt(int32_t* p, I a) { _mm512_storeu_si512(p, a.v); }
-// The low byte of each lane.
-inline void StoreLowBytes(int8_t* p, I a) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
+// Stores the low bytes of a's lanes, then of b's, and returns their sum.
+inline int32_t StoreLowBytes(int8_t* p, I a, I b) {
+  const __m256i codes = _mm256_set_m128i(_mm512_cvtepi32_epi8(b.v), _mm512_cvtepi32_epi8(a.v));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), codes);
+  const __m256i fours = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), codes);
+  return SumInts(fours);
 }
 inline B LoadBytes(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
 inline void StoreBytes(uint8_t* p, B a) { _mm512_storeu_si512(p, a.v); }
@@ -116,9 +169,13 @@ inline F Fma(F a, F b, F c) {
 }
 inline F Max(F a, F b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
 inline F Min(F a, F b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
-inline F Abs(F a) {
+inline float TreeSum(F a) { return TreeSumHalves(a.lo, a.hi); }
+inline float MaxLane(F a) { return MaxOfHalves(a.lo, a.hi); }
+inline float MaxMagnitude(F a, F b) {
   const __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
-  return {_mm256_and_ps(a.lo, mask), _mm256_and_ps(a.hi, mask)};
+  const auto bits = [&](__m256 x) { return _mm256_castps_si256(_mm256_and_ps(x, mask)); };
+  return MaxBitsOfHalves(_mm256_max_epi32(bits(a.lo), bits(b.lo)),
+                         _mm256_max_epi32(bits(a.hi), bits(b.hi)));
 }
 inline F ToFloat(I a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
 inline I RoundToInt(F a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
@@ -153,10 +210,18 @@ inline void StoreInt(int32_t* p, I a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.lo);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), a.hi);
 }
-inline void StoreLowBytes(int8_t* p, I a) {
-  alignas(32) int32_t lanes[kLanes];
-  StoreInt(lanes, a);
-  for (uint32_t i = 0; i < kLanes; ++i) p[i] = static_cast<int8_t>(lanes[i]);
+inline int32_t StoreLowBytes(int8_t* p, I a, I b) {
+  const __m256i low = _mm256_set1_epi32(0xFF);
+  const auto words = [&](__m256i x, __m256i y) {
+    return _mm256_packus_epi32(_mm256_and_si256(x, low), _mm256_and_si256(y, low));
+  };
+  const __m256i bytes = _mm256_packus_epi16(words(a.lo, a.hi), words(b.lo, b.hi));
+  // Packing works within 128-bit halves: fours of bytes come out as a0 a2 b0 b2 | a1 a3 b1 b3.
+  const __m256i codes =
+      _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), codes);
+  const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), codes);
+  return SumInts(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 inline B LoadBytes(const uint8_t* p) {
   return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
@@ -256,9 +321,26 @@ inline F Min(F a, F b) {
   F r;
   KVRM_EACH(a.v[i] < b.v[i] ? a.v[i] : b.v[i]);
 }
-inline F Abs(F a) {
-  F r;
-  KVRM_EACH(BitsToFloat(FloatToBits(a.v[i]) & 0x7FFFFFFFu));
+inline float TreeSum(F a) {
+  for (uint32_t half = 8; half > 0; half /= 2) {
+    for (uint32_t i = 0; i < half; ++i) a.v[i] = a.v[i] + a.v[i + half];
+  }
+  return a.v[0];
+}
+inline float MaxLane(F a) {
+  float m = a.v[0];
+  for (uint32_t i = 1; i < kLanes; ++i) m = a.v[i] > m ? a.v[i] : m;
+  return m;
+}
+inline float MaxMagnitude(F a, F b) {
+  uint32_t max = 0;
+  for (uint32_t i = 0; i < kLanes; ++i) {
+    const uint32_t x = FloatToBits(a.v[i]) & 0x7FFFFFFFu;
+    const uint32_t y = FloatToBits(b.v[i]) & 0x7FFFFFFFu;
+    max = x > max ? x : max;
+    max = y > max ? y : max;
+  }
+  return BitsToFloat(max);
 }
 inline F ToFloat(I a) {
   F r;
@@ -326,8 +408,14 @@ inline I SetInt(int32_t x) {
 inline void StoreInt(int32_t* p, I a) {
   for (uint32_t i = 0; i < kLanes; ++i) p[i] = a.v[i];
 }
-inline void StoreLowBytes(int8_t* p, I a) {
-  for (uint32_t i = 0; i < kLanes; ++i) p[i] = static_cast<int8_t>(a.v[i]);
+inline int32_t StoreLowBytes(int8_t* p, I a, I b) {
+  int32_t sum = 0;
+  for (uint32_t i = 0; i < kLanes; ++i) {
+    p[i] = static_cast<int8_t>(a.v[i]);
+    p[kLanes + i] = static_cast<int8_t>(b.v[i]);
+    sum += p[i] + p[kLanes + i];
+  }
+  return sum;
 }
 inline B LoadBytes(const uint8_t* p) {
   B r;
@@ -361,30 +449,12 @@ inline void Prefetch(const void* p) { __builtin_prefetch(p); }
 
 #endif
 
-// The fixed tree over 16 lanes: i + (i + 8), then + 4, + 2, + 1.
-inline float TreeSum(F a) {
-  float v[kLanes];
-  Store(v, a);
-  for (uint32_t half = 8; half > 0; half /= 2) {
-    for (uint32_t i = 0; i < half; ++i) v[i] = v[i] + v[i + half];
-  }
-  return v[0];
-}
-// The exact maximum; NaN lanes are ignored unless all are NaN.
-inline float MaxLane(F a) {
-  float v[kLanes];
-  Store(v, a);
-  float m = v[0];
-  for (uint32_t i = 1; i < kLanes; ++i) m = (v[i] > m || m != m) ? v[i] : m;
-  return m;
-}
-
 // exp(x), our own: 2^n * p(r) with n = rint(x log2 e), r = x - n ln 2 in two fma steps, p of degree
 // 6 (Taylor coefficients 1/k!; |r| <= 0.3466, relative error below 3e-7). Below -87.3 (and -inf):
-// 0. Above 88: exp(88), finite. NaN gives exp(-87.3) or 0: callers test for NaN elsewhere.
+// 0. Above 88: exp(88), finite. NaN stays NaN: the operands of Min and Max are ordered for it.
 inline F Exp(F x) {
   const F low = Set(-87.3f);
-  const F clamped = Min(Max(x, low), Set(88.0f));
+  const F clamped = Min(Set(88.0f), Max(low, x));
   const I n = RoundToInt(Mul(clamped, Set(1.44269504088896341f)));
   const F nf = ToFloat(n);
   F r = Fma(nf, Set(-0.693359375f), clamped);

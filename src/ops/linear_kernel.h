@@ -309,16 +309,20 @@ inline void LinearFloat(const LinearArgs& args, uint32_t panel, uint32_t end) {
   }
 }
 
-// Maxima of blocks of 256 outputs, a hint for the sampler; NaN is ignored here and found there.
+// Maxima of blocks of 256 outputs, a hint for the sampler; NaN is passed over here and found there.
+// Adding 0 gives a zero its one sign.
 inline void PanelMaxima(const LinearArgs& args, uint32_t panel, uint32_t end) {
+  const F low = Set(-__builtin_inff());
   for (uint32_t row = 0; row < args.num_rows; ++row) {
     const float* y = args.out + row * args.out_stride;
-    for (uint32_t block = panel / kLanes; block * kLanes < end; ++block) {
-      const uint32_t begin = block * 256;
+    for (uint32_t begin = panel * kLanes; begin < end * kLanes; begin += 256) {
       const uint32_t stop = begin + 256 < args.n_live ? begin + 256 : args.n_live;
-      float m = -__builtin_inff();
-      for (uint32_t i = begin; i < stop; ++i) m = y[i] > m ? y[i] : m;
-      args.panel_max[row * args.panel_max_stride + block] = m;
+      F m = low;
+      for (uint32_t i = begin; i < stop; i += kLanes) {
+        const F x = Load(y + i);
+        m = Max(stop - i < kLanes ? SelectFirst(stop - i, x, low) : x, m);
+      }
+      args.panel_max[row * args.panel_max_stride + begin / 256] = MaxLane(m) + 0.0f;
     }
   }
 }

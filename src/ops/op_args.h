@@ -99,7 +99,8 @@ struct SplitRow {
   uint32_t row;
   uint32_t num_chunks;
   uint32_t num_tasks;
-  uint32_t partial_begin;  // first of num_chunks partials, each [num_heads, head_dim + 2] floats
+  uint32_t partial_begin;  // first of num_chunks partials, each [num_heads, head_dim + 2] floats:
+                           // o, m, l (0 where nothing of the chunk is visible)
 };
 
 struct AttentionArgs {
@@ -125,8 +126,11 @@ struct AttentionArgs {
   std::byte* out;     // [num_rows] activation rows of width num_heads * head_dim
   size_t out_stride;  // bytes
 };
-inline constexpr uint32_t kPageTokens = 16;    // tile of every KV format that is built
-inline constexpr uint32_t kChunkTokens = 256;  // contract num-1, rule 6; docs/decisions/001
+inline constexpr uint32_t kPageTokens = 16;  // tile of every KV format that is built
+#ifndef KVRM_CHUNK_TOKENS                    // defined by bench/ alone, to measure other lengths
+#define KVRM_CHUNK_TOKENS 256
+#endif
+inline constexpr uint32_t kChunkTokens = KVRM_CHUNK_TOKENS;  // num-1, rule 6; docs/decisions/001
 
 // out[row] = encode(silu(gate) * up); input blocks of 16 alternate gate, up. Items are rows.
 struct ActivationArgs {

@@ -7,19 +7,17 @@
 
 namespace kvrm::ops::KVRM_LANES_NS {
 
-// Encodes one group of 32 values (a, b) of a row. `group` counts groups of the row.
+// Encodes one group of 32 values (a, b) of a row. `group` counts groups of the row. A NaN makes the
+// scale NaN, so that it reaches every output that reads the group.
 inline void EncodeGroup(F a, F b, std::byte* row, uint32_t k, uint32_t group) {
   const uint32_t groups = k / kGroup;
-  const float amax = MaxLane(Max(Abs(a), Abs(b)));
+  const float amax = MaxMagnitude(a, b);
   const float inverse = amax > 0.0f ? 127.0f / amax : 0.0f;
   const float scale = amax * (1.0f / 127.0f);
   const I qa = RoundToInt(Mul(a, Set(inverse)));
   const I qb = RoundToInt(Mul(b, Set(inverse)));
   int8_t* codes = reinterpret_cast<int8_t*>(row) + group * kGroup;
-  StoreLowBytes(codes, qa);
-  StoreLowBytes(codes + kLanes, qb);
-  int32_t sum = 0;
-  for (uint32_t i = 0; i < kGroup; ++i) sum += codes[i];
+  const int32_t sum = StoreLowBytes(codes, qa, qb);
   float* scales = reinterpret_cast<float*>(row + k);
   int32_t* offsets = reinterpret_cast<int32_t*>(scales + 2 * groups);
   scales[group] = scale;
@@ -142,7 +140,11 @@ inline void RopeWrite(const RopeWriteArgs& args, uint32_t row) {
   float* q = args.qkv + row * args.stride;
   float* k = q + size_t{args.num_heads} * args.head_dim;
   float* v = k + size_t{args.num_kv_heads} * args.head_dim;
-  // Subtracting a value from itself gives 0 for finite values and NaN for all others.
+  for (uint32_t h = 0; h < args.num_heads + args.num_kv_heads; ++h) {
+    RotateHead(args, q + size_t{h} * args.head_dim, r.position);
+  }
+  // After the rotation, which may itself overflow. Subtracting a value from itself gives 0 for
+  // finite values and NaN for all others.
   F finite = Zero();
   const uint32_t width = (args.num_heads + 2 * args.num_kv_heads) * args.head_dim;
   for (uint32_t i = 0; i < width; i += kLanes) {
@@ -150,9 +152,6 @@ inline void RopeWrite(const RopeWriteArgs& args, uint32_t row) {
     finite = Add(finite, Sub(x, x));
   }
   if (!(TreeSum(finite) == 0.0f)) args.row_status[row] = 1;
-  for (uint32_t h = 0; h < args.num_heads + args.num_kv_heads; ++h) {
-    RotateHead(args, q + size_t{h} * args.head_dim, r.position);
-  }
   if ((r.flags & kRowNoWrite) != 0) return;
   const uint32_t value_bytes = args.format == KvFormat::kF32 ? 4 : 2;
   const size_t head_bytes = size_t{2} * kPageTokens * args.head_dim * value_bytes;

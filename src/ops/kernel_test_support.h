@@ -1,0 +1,74 @@
+// What the kernel tests share. Test code only.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ops/op_args.h"
+
+namespace kvrm::ops::testing {
+
+inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+inline constexpr float kInf = std::numeric_limits<float>::infinity();
+inline constexpr std::byte kUntouched{0xA5};
+
+// The machines that this CPU and build offer, without the reference.
+inline std::vector<const KernelTable*> VectorMachines() {
+  std::vector<const KernelTable*> machines = {&PortableKernels()};
+  for (const KernelTable* machine : {Avx2Kernels(), Avx512Kernels()}) {
+    if (machine != nullptr) machines.push_back(machine);
+  }
+  return machines;
+}
+inline std::vector<const KernelTable*> AllMachines() {
+  std::vector<const KernelTable*> machines = VectorMachines();
+  machines.push_back(&ReferenceKernels());
+  return machines;
+}
+
+// 64-byte aligned scratch for any op of the tests.
+class TestScratch {
+ public:
+  explicit TestScratch(const ScratchNeed& need) : size_(ScratchBytes(need)), bytes_(size_ + 64) {}
+  Scratch get() {
+    const auto address = reinterpret_cast<uintptr_t>(bytes_.data());
+    return {bytes_.data() + (64 - address % 64) % 64, size_};
+  }
+
+ private:
+  size_t size_;
+  std::vector<std::byte> bytes_;
+};
+
+inline std::vector<float> RandomFloats(size_t count, float low, float high, std::mt19937& rng) {
+  std::uniform_real_distribution<float> value(low, high);
+  std::vector<float> values(count);
+  for (float& v : values) v = value(rng);
+  return values;
+}
+
+inline uint32_t Pick(std::initializer_list<uint32_t> choices, std::mt19937& rng) {
+  return choices.begin()[rng() % choices.size()];
+}
+
+// Equal bit for bit, padding and all. On failure: the first difference.
+template <class T>
+::testing::AssertionResult SameBytes(const std::vector<T>& got, const std::vector<T>& want) {
+  const auto a = std::as_bytes(std::span(got));
+  const auto b = std::as_bytes(std::span(want));
+  if (a.size() != b.size()) return ::testing::AssertionFailure() << "sizes differ";
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] != b[i]) {
+      return ::testing::AssertionFailure() << "byte " << i << " of " << a.size() << " differs";
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+}  // namespace kvrm::ops::testing

@@ -1,0 +1,161 @@
+// The row ops of the reference, and its table. See reference.h.
+#include <cmath>
+#include <vector>
+
+#include "ops/op_args.h"
+#include "ops/reference.h"
+#include "tensor/dtype.h"
+
+namespace kvrm::ops {
+namespace reference {
+namespace {
+
+// K as column `place` of a [head_dim][16] tile, V as row `place` of a [16][head_dim] tile behind
+// it.
+void WriteHead(KvFormat format, const float* k, const float* v, uint32_t head_dim, uint32_t place,
+               std::byte* tile) {
+  for (uint32_t d = 0; d < head_dim; ++d) {
+    const size_t k_at = size_t{d} * kPageTokens + place;
+    const size_t v_at = size_t{head_dim} * kPageTokens + size_t{place} * head_dim + d;
+    if (format == KvFormat::kF32) {
+      Write<float>(tile, k_at, k[d]);
+      Write<float>(tile, v_at, v[d]);
+    } else {
+      const auto encode = [](float x) {
+        return FloatToHalf(x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x);
+      };
+      Write<uint16_t>(tile, k_at, encode(k[d]));
+      Write<uint16_t>(tile, v_at, encode(v[d]));
+    }
+  }
+}
+
+void RotateHead(const RopeWriteArgs& args, float* head, uint32_t position) {
+  const uint32_t half = args.rope_dims / 2;
+  for (uint32_t i = 0; i < half; ++i) {
+    const float c = args.cos_table[size_t{position} * half + i];
+    const float s = args.sin_table[size_t{position} * half + i];
+    float& x = head[args.interleaved ? 2 * i : i];
+    float& y = head[args.interleaved ? 2 * i + 1 : i + half];
+    const float a = x;
+    const float b = y;
+    x = std::fma(a, c, -(b * s));
+    y = std::fma(a, s, b * c);
+  }
+}
+
+}  // namespace
+
+void EncodeActivations(ActivationKind kind, const float* x, uint32_t k, std::byte* row) {
+  if (kind == ActivationKind::kFloat) {
+    std::memcpy(row, x, size_t{k} * sizeof(float));
+    return;
+  }
+  const ActivationLayout layout{k};
+  for (uint32_t g = 0; g < layout.groups(); ++g) {
+    const float* group = x + size_t{g} * kGroup;
+    float amax = 0.0f;  // a NaN is the greatest: it must reach the scale and with it every output
+    for (uint32_t i = 0; i < kGroup; ++i) {
+      const float a = std::fabs(group[i]);
+      if (a > amax || std::isnan(a)) amax = a;
+    }
+    const float inverse = amax > 0.0f ? 127.0f / amax : 0.0f;
+    int32_t sum = 0;
+    for (uint32_t i = 0; i < kGroup; ++i) {
+      const float scaled = group[i] * inverse;
+      // Not finite, and then 0: a NaN, an infinity, or 127 / amax beyond float's range.
+      const auto code = std::isfinite(scaled) ? static_cast<int8_t>(std::rint(scaled)) : int8_t{0};
+      Write<int8_t>(row, size_t{g} * kGroup + i, code);
+      sum += code;
+    }
+    const float scale = amax * (1.0f / 127.0f);
+    Write<float>(row + layout.scale_offset(), g, scale);
+    Write<float>(row + layout.scaled_sum_offset(), g, scale * static_cast<float>(sum));
+    Write<int32_t>(row + layout.offset_offset(), g, -128 * sum);
+  }
+}
+
+void Embed(const EmbedArgs& args, uint32_t row) {
+  const auto token = static_cast<uint32_t>(args.rows[row].token);
+  const std::byte* panel = args.panels + token / kPanel * PanelBytes(args.encoding, args.k);
+  const uint32_t lane = token % kPanel;
+  float* out = args.out + row * args.out_stride;
+  for (uint32_t i = 0; i < args.k; ++i) {
+    const uint32_t g = i / kGroup;
+    const uint32_t in_group = i % kGroup;
+    if (args.encoding == Encoding::kF32) {
+      out[i] = Read<float>(panel, size_t{i} * kPanel + lane);
+    } else if (args.encoding == Encoding::kQ4) {
+      const std::byte* group = panel + size_t{g} * kQ4GroupBytes;
+      const auto byte = Read<uint8_t>(group, in_group / 8 * 64 + lane * 4 + in_group % 4);
+      const float code = static_cast<float>(in_group % 8 < 4 ? byte & 15 : byte >> 4);
+      const float d = HalfToFloat(Read<uint16_t>(group + 256, lane));
+      const float m = HalfToFloat(Read<uint16_t>(group + 288, lane));
+      out[i] = std::fma(d, code, m);
+    } else {
+      const auto code = Read<uint8_t>(
+          panel, size_t{g} * kQ8GroupBytes + in_group / 4 * 64 + lane * 4 + in_group % 4);
+      const std::byte* scales = panel + size_t{args.k / kGroup} * kQ8GroupBytes;
+      out[i] = HalfToFloat(Read<uint16_t>(scales, size_t{g} * kPanel + lane)) *
+               static_cast<float>(code - 128);
+    }
+  }
+}
+
+void Norm(const NormArgs& args, uint32_t row) {
+  const uint32_t source = args.row_index == nullptr ? row : args.row_index[row];
+  const float* x = args.in + source * args.in_stride;
+  Lanes squares{};
+  for (uint32_t i = 0; i < args.k; ++i) {
+    squares[i % kNumLanes] = std::fma(x[i], x[i], squares[i % kNumLanes]);
+  }
+  const float mean = TreeSum(squares) / static_cast<float>(args.k);
+  const float r = 1.0f / std::sqrt(mean + args.eps);
+  std::vector<float> y(args.k);
+  for (uint32_t i = 0; i < args.k; ++i) y[i] = x[i] * r * args.weight[i];
+  EncodeActivations(args.kind, y.data(), args.k, args.out + row * args.out_stride);
+}
+
+void RopeWrite(const RopeWriteArgs& args, uint32_t row) {
+  const Row& r = args.rows[row];
+  float* q = args.qkv + row * args.stride;
+  float* k = q + size_t{args.num_heads} * args.head_dim;
+  float* v = k + size_t{args.num_kv_heads} * args.head_dim;
+  for (uint32_t h = 0; h < args.num_heads + args.num_kv_heads; ++h) {
+    RotateHead(args, q + size_t{h} * args.head_dim, r.position);
+  }
+  for (const float* x = q; x < v + size_t{args.num_kv_heads} * args.head_dim; ++x) {
+    if (!std::isfinite(*x)) args.row_status[row] = 1;
+  }
+  if ((r.flags & kRowNoWrite) != 0) return;
+  std::byte* page = args.kv_base + args.write_offset[row] + args.part_offset;
+  const size_t value_bytes = args.format == KvFormat::kF32 ? 4 : 2;
+  const size_t head_bytes = 2 * size_t{kPageTokens} * args.head_dim * value_bytes;
+  for (uint32_t h = 0; h < args.num_kv_heads; ++h) {
+    WriteHead(args.format, k + size_t{h} * args.head_dim, v + size_t{h} * args.head_dim,
+              args.head_dim, r.kv_index % kPageTokens, page + h * head_bytes);
+  }
+}
+
+void Activation(const ActivationArgs& args, uint32_t row) {
+  const float* x = args.in + row * args.in_stride;
+  std::vector<float> y(args.k);
+  for (uint32_t i = 0; i < args.k; ++i) {
+    const uint32_t block = i / kPanel;  // gate and up alternate in blocks of 16
+    const float gate = x[2 * block * kPanel + i % kPanel];
+    const float up = x[(2 * block + 1) * kPanel + i % kPanel];
+    y[i] = gate / (1.0f + Exp(0.0f - gate)) * up;
+  }
+  EncodeActivations(args.kind, y.data(), args.k, args.out + row * args.out_stride);
+}
+
+}  // namespace reference
+
+const KernelTable& ReferenceKernels() {
+  static constexpr KernelTable kTable = {
+      "reference",          reference::Embed,     reference::Norm,      reference::Linear,
+      reference::RopeWrite, reference::Attention, reference::Activation};
+  return kTable;
+}
+
+}  // namespace kvrm::ops

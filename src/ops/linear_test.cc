@@ -1,0 +1,330 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "ops/kernel_test_support.h"
+#include "ops/op_args.h"
+#include "ops/reference.h"
+#include "tensor/dtype.h"
+#include "tensor/encoding.h"
+
+namespace kvrm::ops {
+namespace {
+
+using testing::AllMachines;
+using testing::kNaN;
+using testing::kUntouched;
+using testing::RandomFloats;
+using testing::SameBytes;
+using testing::VectorMachines;
+
+constexpr Encoding kEncodings[] = {Encoding::kF32, Encoding::kQ4, Encoding::kQ8};
+constexpr uint32_t kSpareRows = 2;  // rows of the output beyond the live ones
+
+// Rows of a file whose type `encoding` holds exactly, with random codes, scales and minima.
+std::vector<std::byte> RandomFileRows(Encoding encoding, uint32_t n, uint32_t k,
+                                      std::mt19937& rng) {
+  const DType type = encoding == Encoding::kF32  ? DType::kF32
+                     : encoding == Encoding::kQ4 ? DType::kQ4_1
+                                                 : DType::kQ8_0;
+  const DTypeInfo& info = GetDType(type);
+  std::vector<std::byte> bytes(size_t{n} * k / info.block_values * info.block_bytes);
+  std::uniform_real_distribution<float> value(-0.05f, 0.05f);
+  for (auto& b : bytes) b = static_cast<std::byte>(rng());
+  for (size_t at = 0; at < bytes.size(); at += info.block_bytes) {
+    const float first = value(rng);
+    const uint16_t d = FloatToHalf(first);
+    const uint16_t m = FloatToHalf(value(rng));
+    if (type == DType::kF32) std::memcpy(bytes.data() + at, &first, sizeof first);
+    if (type != DType::kF32) std::memcpy(bytes.data() + at, &d, sizeof d);
+    if (type == DType::kQ4_1) std::memcpy(bytes.data() + at + 2, &m, sizeof m);
+  }
+  return bytes;
+}
+
+// One linear with everything it reads and writes.
+struct LinearCase {
+  LinearCase(Encoding e, uint32_t rows, uint32_t panels, uint32_t k_values, uint32_t seed)
+      : encoding(e), num_rows(rows), n(panels * kPanel), k(k_values), rng(seed) {
+    const DType type = e == Encoding::kF32  ? DType::kF32
+                       : e == Encoding::kQ4 ? DType::kQ4_1
+                                            : DType::kQ8_0;
+    const auto file = RandomFileRows(e, n, k, rng);
+    weights.resize(EncodedBytes(e, n, k) + 64);
+    aligned = weights.data() + (64 - reinterpret_cast<uintptr_t>(weights.data()) % 64) % 64;
+    EXPECT_TRUE(EncodeRows(e, type, file.data(), n, k, 0, aligned).ok());
+    row_bytes = e == Encoding::kF32 ? size_t{k} * 4 : ActivationLayout{k}.row_bytes();
+    x = RandomFloats(size_t{rows} * k, -3.0f, 3.0f, rng);
+    EncodeInput();
+    add = RandomFloats(size_t{rows} * Stride(), -1.0f, 1.0f, rng);
+  }
+
+  ActivationKind Kind() const {
+    return encoding == Encoding::kF32 ? ActivationKind::kFloat : ActivationKind::kInt8;
+  }
+  size_t Stride() const { return n + 5; }
+  void EncodeInput() {
+    input.assign(num_rows * row_bytes, std::byte{0});
+    for (uint32_t r = 0; r < num_rows; ++r) {
+      reference::EncodeActivations(Kind(), x.data() + size_t{r} * k, k,
+                                   input.data() + r * row_bytes);
+    }
+  }
+  LinearArgs Args(std::vector<float>& out) {
+    out.resize((num_rows + kSpareRows) * Stride());
+    std::memset(out.data(), std::to_integer<int>(kUntouched), out.size() * sizeof(float));
+    LinearArgs args{};
+    args.in = input.data();
+    args.in_stride = row_bytes;
+    args.panels = aligned;
+    args.encoding = encoding;
+    args.k = k;
+    args.n = n;
+    args.num_rows = num_rows;
+    args.add = with_add ? add.data() : nullptr;
+    args.out = out.data();
+    args.out_stride = Stride();
+    args.n_live = n;
+    return args;
+  }
+  std::vector<float> Run(const KernelTable& machine) {
+    std::vector<float> out;
+    const LinearArgs args = Args(out);
+    testing::TestScratch scratch({k, 1, 64});
+    machine.linear(args, 0, n / kPanel, scratch.get());
+    return out;
+  }
+
+  Encoding encoding;
+  uint32_t num_rows;
+  uint32_t n;
+  uint32_t k;
+  bool with_add = false;
+  size_t row_bytes = 0;
+  std::mt19937 rng;
+  std::vector<std::byte> weights;
+  std::byte* aligned = nullptr;
+  std::vector<float> x;
+  std::vector<std::byte> input;
+  std::vector<float> add;
+};
+
+// Spare rows and the padding of each row must keep their bytes too (B026).
+TEST(Linear, EveryMachineEqualsTheReference) {
+  const uint32_t ks[] = {32, 64, 96, 160, 576, 1536};
+  const uint32_t panel_counts[] = {1, 2, 3, 4, 5, 7, 8, 13};
+  uint32_t turn = 0;
+  for (Encoding encoding : kEncodings) {
+    for (uint32_t rows = 1; rows <= 22; ++rows) {
+      const uint32_t num_rows = rows <= 20 ? rows : rows == 21 ? 37 : 64;
+      for (int repeat = 0; repeat < 3; ++repeat, ++turn) {
+        LinearCase test(encoding, num_rows, panel_counts[turn * 5 % 8],
+                        rows > 20 ? ks[turn % 4] : ks[turn % 6], turn);
+        test.with_add = turn % 2 == 1;
+        const auto want = test.Run(ReferenceKernels());
+        for (const KernelTable* machine : VectorMachines()) {
+          EXPECT_TRUE(SameBytes(test.Run(*machine), want))
+              << machine->name << " " << EncodingName(encoding) << " rows " << num_rows << " n "
+              << test.n << " k " << test.k;
+        }
+      }
+    }
+  }
+}
+
+TEST(Linear, RowAloneEqualsTheRowInABatch) {
+  for (const KernelTable* machine : AllMachines()) {
+    for (Encoding encoding : kEncodings) {
+      LinearCase batch(encoding, 21, 5, 192, 7);
+      const auto together = batch.Run(*machine);
+      LinearCase alone(encoding, 1, 5, 192, 7);
+      std::memcpy(alone.aligned, batch.aligned, EncodedBytes(encoding, batch.n, batch.k));
+      for (uint32_t r = 0; r < batch.num_rows; ++r) {
+        alone.x.assign(batch.x.begin() + r * batch.k, batch.x.begin() + (r + 1) * batch.k);
+        alone.EncodeInput();
+        const auto out = alone.Run(*machine);
+        EXPECT_EQ(0, std::memcmp(out.data(), together.data() + r * batch.Stride(),
+                                 batch.n * sizeof(float)))
+            << machine->name << " " << EncodingName(encoding) << " row " << r;
+      }
+    }
+  }
+}
+
+TEST(Linear, AnySplitOfThePanelsInAnyOrderIsTheSame) {
+  std::mt19937 rng(11);
+  for (const KernelTable* machine : AllMachines()) {
+    for (Encoding encoding : kEncodings) {
+      for (uint32_t rows : {1u, 3u, 8u, 19u}) {
+        LinearCase test(encoding, rows, 13, 96, rows);
+        const auto want = test.Run(*machine);
+        std::vector<uint32_t> bounds = {0, 13};
+        for (int i = 0; i < 4; ++i) bounds.push_back(rng() % 14);
+        std::sort(bounds.begin(), bounds.end());
+        std::vector<size_t> order(bounds.size() - 1);
+        std::iota(order.begin(), order.end(), 0);
+        std::shuffle(order.begin(), order.end(), rng);
+        std::vector<float> out;
+        const LinearArgs args = test.Args(out);
+        testing::TestScratch scratch({test.k, 1, 64});
+        for (size_t i : order) {
+          machine->linear(args, bounds[i], bounds[i + 1] - bounds[i], scratch.get());
+        }
+        EXPECT_TRUE(SameBytes(out, want)) << machine->name << " " << EncodingName(encoding);
+      }
+    }
+  }
+}
+
+TEST(Linear, AddMayBeTheOutputItself) {
+  for (const KernelTable* machine : AllMachines()) {
+    for (Encoding encoding : kEncodings) {
+      for (uint32_t rows : {2u, 15u}) {
+        LinearCase test(encoding, rows, 3, 64, 5);
+        test.with_add = true;
+        const auto want = test.Run(*machine);
+        std::vector<float> out;
+        LinearArgs args = test.Args(out);
+        for (uint32_t r = 0; r < rows; ++r) {
+          std::copy_n(test.add.data() + r * test.Stride(), test.n, out.data() + r * test.Stride());
+        }
+        args.add = args.out;
+        testing::TestScratch scratch({test.k, 1, 64});
+        machine->linear(args, 0, test.n / kPanel, scratch.get());
+        EXPECT_TRUE(SameBytes(out, want)) << machine->name << " " << EncodingName(encoding);
+      }
+    }
+  }
+}
+
+// The oracle knows values only: encoded weights times activations as their codes say, in double.
+TEST(Linear, ResultIsTheProductOfTheEncodedValues) {
+  for (Encoding encoding : kEncodings) {
+    LinearCase test(encoding, 3, 2, 576, 3);
+    const ActivationLayout layout{test.k};
+    const auto out = test.Run(ReferenceKernels());
+    for (uint32_t r = 0; r < test.num_rows; ++r) {
+      const std::byte* row = test.input.data() + r * test.row_bytes;
+      for (uint32_t o = 0; o < test.n; ++o) {
+        double sum = 0;
+        double magnitude = 0;
+        for (uint32_t i = 0; i < test.k; ++i) {
+          double value = test.x[r * test.k + i];
+          if (encoding != Encoding::kF32) {
+            value = double{reference::Read<float>(row + layout.scale_offset(), i / kGroup)} *
+                    reference::Read<int8_t>(row, i);
+          }
+          const double term = value * EncodedValue(encoding, test.aligned, test.k, o, i);
+          sum += term;
+          magnitude += std::fabs(term);
+        }
+        EXPECT_NEAR(out[r * test.Stride() + o], sum, 4e-6 * magnitude) << EncodingName(encoding);
+      }
+    }
+  }
+}
+
+// 255 * 127 + 255 * 127 does not fit into the 16 bits that vpmaddubsw saturates at.
+TEST(Linear, GreatestCodesDoNotSaturate) {
+  for (Encoding encoding : {Encoding::kQ4, Encoding::kQ8}) {
+    for (int sign : {1, -1}) {
+      LinearCase test(encoding, 9, 2, 64, 9);
+      const size_t code_bytes = encoding == Encoding::kQ4 ? 256 : kQ8GroupBytes;
+      const size_t step = encoding == Encoding::kQ4 ? kQ4GroupBytes : kQ8GroupBytes;
+      for (uint32_t p = 0; p < 2; ++p) {
+        for (uint32_t g = 0; g < test.k / kGroup; ++g) {
+          std::memset(test.aligned + p * PanelBytes(encoding, test.k) + g * step, 0xFF, code_bytes);
+        }
+      }
+      std::fill(test.x.begin(), test.x.end(), 2.0f * static_cast<float>(sign));
+      test.EncodeInput();
+      const auto want = test.Run(ReferenceKernels());
+      for (const KernelTable* machine : VectorMachines()) {
+        EXPECT_TRUE(SameBytes(test.Run(*machine), want)) << machine->name;
+      }
+      double sum = 0;
+      for (uint32_t i = 0; i < test.k; ++i) {
+        sum += 2.0 * sign * EncodedValue(encoding, test.aligned, test.k, 0, i);
+      }
+      EXPECT_NEAR(want[0], sum, 1e-3) << EncodingName(encoding);
+    }
+  }
+}
+
+TEST(Linear, PanelMaximaAreThoseOfTheLiveOutputs) {
+  for (const KernelTable* machine : AllMachines()) {
+    for (uint32_t rows : {1u, 12u}) {
+      for (uint32_t n_live : {600u, 512u, 511u, 1u}) {
+        LinearCase test(Encoding::kQ4, rows, 38, 32, 2);  // 608 outputs, three blocks
+        std::vector<float> out;
+        LinearArgs args = test.Args(out);
+        std::vector<float> maxima(rows * 4, -7.0f);
+        args.panel_max = maxima.data();
+        args.panel_max_stride = 4;
+        args.n_live = n_live;
+        testing::TestScratch scratch({test.k, 1, 64});
+        machine->linear(args, 16, 22, scratch.get());
+        machine->linear(args, 0, 16, scratch.get());
+        for (uint32_t r = 0; r < rows; ++r) {
+          for (uint32_t block = 0; block < 3; ++block) {
+            float best = -testing::kInf;
+            for (uint32_t i = block * 256; i < std::min((block + 1) * 256, n_live); ++i) {
+              best = std::max(best, out[r * test.Stride() + i]);
+            }
+            EXPECT_EQ(maxima[r * 4 + block], best)
+                << machine->name << " live " << n_live << " block " << block;
+          }
+          EXPECT_EQ(maxima[r * 4 + 3], -7.0f) << "no block there";
+        }
+      }
+    }
+  }
+}
+
+TEST(Linear, NaNOfOneRowStaysInThatRow) {
+  for (const KernelTable* machine : AllMachines()) {
+    for (Encoding encoding : kEncodings) {
+      for (uint32_t rows : {4u, 14u}) {
+        LinearCase test(encoding, rows, 3, 96, 21);
+        const auto clean = test.Run(*machine);
+        test.x[2 * test.k + 40] = kNaN;
+        test.EncodeInput();
+        const auto out = test.Run(*machine);
+        for (uint32_t r = 0; r < rows; ++r) {
+          for (uint32_t i = 0; i < test.n; ++i) {
+            const size_t at = r * test.Stride() + i;
+            if (r == 2) {
+              EXPECT_TRUE(std::isnan(out[at])) << machine->name << " " << EncodingName(encoding);
+            } else {
+              EXPECT_EQ(out[at], clean[at]) << machine->name << " " << EncodingName(encoding);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Linear, NaNWeightsShowInTheirOutputOnly) {
+  for (const KernelTable* machine : AllMachines()) {
+    for (uint32_t rows : {1u, 9u}) {
+      LinearCase test(Encoding::kQ4, rows, 2, 64, 23);
+      const uint16_t nan = 0x7E00;
+      std::memcpy(test.aligned + kQ4GroupBytes + 256 + 5 * 2, &nan, sizeof nan);  // output 5
+      const auto out = test.Run(*machine);
+      for (uint32_t r = 0; r < rows; ++r) {
+        for (uint32_t i = 0; i < test.n; ++i) {
+          EXPECT_EQ(std::isnan(out[r * test.Stride() + i]), i == 5) << machine->name;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvrm::ops

@@ -1,0 +1,224 @@
+// Attention of the reference: one query and one token at a time. See reference.h.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/check.h"
+#include "ops/op_args.h"
+#include "ops/reference.h"
+#include "tensor/dtype.h"
+
+namespace kvrm::ops::reference {
+namespace {
+
+// The state of a softmax over some tokens: their greatest score, the sum of exp(score - m), and
+// the values weighted by them. num_seen == 0: no token was visible, and nothing else counts.
+struct State {
+  uint32_t num_seen = 0;
+  float m = 0.0f;
+  float l = 0.0f;
+  std::vector<float> o;  // [head_dim]
+};
+
+// K or V of one token and KV head, found through the slot's segments.
+class Cache {
+ public:
+  Cache(const AttentionArgs& args, uint32_t slot, uint32_t kv_head)
+      : args_(args), slot_(slot), kv_head_(kv_head) {}
+
+  float Key(uint32_t token, uint32_t d) const {
+    return Value(token, size_t{d} * kPageTokens + token % kPageTokens);
+  }
+  float Val(uint32_t token, uint32_t d) const {
+    const size_t tile = size_t{kPageTokens} * args_.head_dim;
+    return Value(token, tile + size_t{token % kPageTokens} * args_.head_dim + d);
+  }
+
+ private:
+  float Value(uint32_t token, size_t index) const {
+    const size_t at = kv_head_ * 2 * size_t{kPageTokens} * args_.head_dim + index;
+    if (args_.format == KvFormat::kF32) return Read<float>(Page(token), at);
+    return HalfToFloat(Read<uint16_t>(Page(token), at));
+  }
+  const std::byte* Page(uint32_t token) const {
+    const Segment* segments = args_.segments + size_t{slot_} * args_.max_pages;
+    for (uint32_t i = 0; i < args_.num_segments[slot_]; ++i) {
+      const Segment& s = segments[i];
+      if (token < s.first_token) continue;
+      const uint32_t page = (token - s.first_token) / kPageTokens;
+      if (page < s.num_pages) {
+        return args_.kv_base + s.offset_bytes + args_.part_offset + page * args_.page_bytes;
+      }
+    }
+    KVRM_CHECK(false, "a visible token lies in a segment of its slot");
+  }
+
+  const AttentionArgs& args_;
+  const uint32_t slot_;
+  const uint32_t kv_head_;
+};
+
+float Score(const AttentionArgs& args, const Cache& cache, const float* q, uint32_t token) {
+  float dot = 0.0f;
+  for (uint32_t d = 0; d < args.head_dim; ++d) dot = std::fma(q[d], cache.Key(token, d), dot);
+  const float s = dot * args.scale;
+  if (args.soft_cap == 0.0f) return s;
+  const float e = Exp(s * (2.0f / args.soft_cap));
+  return (1.0f - 2.0f / (e + 1.0f)) * args.soft_cap;
+}
+
+// Rule 6, inside a chunk.
+State ChunkState(const AttentionArgs& args, uint32_t row, uint32_t head, uint32_t chunk) {
+  const uint32_t kv_head = head / (args.num_heads / args.num_kv_heads);
+  const Cache cache(args, args.rows[row].slot, kv_head);
+  const float* q = args.q + row * args.q_stride + size_t{head} * args.head_dim;
+  const uint32_t end = args.rows[row].kv_index + 1;  // the row's own token is the last it sees
+  const uint32_t oldest = args.window != 0 && end > args.window ? end - args.window : 0;
+  const uint32_t chunk_begin = chunk * kChunkTokens;
+  const uint32_t first = std::max(oldest, chunk_begin);
+  const uint32_t last = std::min(end, chunk_begin + kChunkTokens);
+  State state;
+  if (first >= last) return state;
+  state.num_seen = last - first;
+  std::vector<float> p(state.num_seen);
+  state.m = -std::numeric_limits<float>::infinity();
+  for (uint32_t t = first; t < last; ++t) {
+    p[t - first] = Score(args, cache, q, t);
+    if (p[t - first] > state.m) state.m = p[t - first];
+  }
+  Lanes halves[kChunkTokens / 128] = {};
+  state.o.assign(args.head_dim, 0.0f);
+  for (uint32_t t = first; t < last; ++t) {
+    const float weight = Exp(p[t - first] - state.m);
+    const uint32_t place = t - chunk_begin;
+    halves[place / 128][place % kNumLanes] += weight;
+    for (uint32_t d = 0; d < args.head_dim; ++d) {
+      state.o[d] = std::fma(weight, cache.Val(t, d), state.o[d]);
+    }
+  }
+  state.l = TreeSum(halves[0]);
+  for (uint32_t h = 1; h < kChunkTokens / 128; ++h) state.l += TreeSum(halves[h]);
+  return state;
+}
+
+// Rule 6, across chunks: `state` takes in the next chunk's.
+void Fold(State& state, const State& chunk) {
+  if (chunk.num_seen == 0) return;
+  if (state.num_seen == 0) {
+    state = chunk;
+    return;
+  }
+  const float top = chunk.m > state.m ? chunk.m : state.m;
+  const float a = Exp(state.m - top);
+  const float b = Exp(chunk.m - top);
+  for (size_t d = 0; d < state.o.size(); ++d) {
+    state.o[d] = std::fma(state.o[d], a, chunk.o[d] * b);
+  }
+  state.l = std::fma(state.l, a, chunk.l * b);
+  state.m = top;
+  state.num_seen += chunk.num_seen;
+}
+
+// Divides by l and encodes the group of query heads of one KV head. A head that saw nothing gives
+// zeros.
+void Emit(const AttentionArgs& args, uint32_t row, uint32_t kv_head,
+          const std::vector<State>& heads) {
+  std::vector<float> y;
+  for (const State& state : heads) {
+    const float inverse = 1.0f / state.l;
+    for (uint32_t d = 0; d < args.head_dim; ++d) {
+      y.push_back(state.num_seen == 0 ? 0.0f : state.o[d] * inverse);
+    }
+  }
+  const auto width = static_cast<uint32_t>(y.size());
+  const uint32_t first = kv_head * width;
+  std::byte* out = args.out + row * args.out_stride;
+  if (args.kind == ActivationKind::kFloat) {
+    std::memcpy(out + first * sizeof(float), y.data(), width * sizeof(float));
+    return;
+  }
+  // Encoded alone, then laid at its place in the row: groups of 32 do not know one another.
+  const ActivationLayout part{width};
+  const ActivationLayout whole{args.num_heads * args.head_dim};
+  std::vector<std::byte> encoded(part.row_bytes());
+  EncodeActivations(args.kind, y.data(), width, encoded.data());
+  const size_t group_bytes = part.groups() * size_t{4};
+  const size_t group_at = first / kGroup * size_t{4};
+  std::memcpy(out + first, encoded.data(), width);
+  std::memcpy(out + whole.scale_offset() + group_at, encoded.data() + part.scale_offset(),
+              group_bytes);
+  std::memcpy(out + whole.scaled_sum_offset() + group_at, encoded.data() + part.scaled_sum_offset(),
+              group_bytes);
+  std::memcpy(out + whole.offset_offset() + group_at, encoded.data() + part.offset_offset(),
+              group_bytes);
+}
+
+// A stored state: o [head_dim], m, l; l == 0 where the chunk shows nothing to the row, for a state
+// that saw a token has l >= 1.
+float* PartialOf(const AttentionArgs& args, const SplitRow& split, uint32_t chunk, uint32_t head) {
+  const size_t partial = size_t{split.partial_begin} + chunk;
+  return args.partials + (partial * args.num_heads + head) * (args.head_dim + 2);
+}
+
+void StorePartial(const AttentionArgs& args, const State& state, float* partial) {
+  std::copy(state.o.begin(), state.o.end(), partial);
+  partial[args.head_dim] = state.m;
+  partial[args.head_dim + 1] = state.l;
+}
+
+State LoadPartial(const AttentionArgs& args, const float* partial) {
+  State state;
+  state.m = partial[args.head_dim];
+  state.l = partial[args.head_dim + 1];
+  state.num_seen = state.l == 0.0f ? 0 : 1;
+  state.o.assign(partial, partial + args.head_dim);
+  return state;
+}
+
+void WholeRow(const AttentionArgs& args, const AttentionTask& task, uint32_t row) {
+  const uint32_t group = args.num_heads / args.num_kv_heads;
+  for (uint32_t kv_head = task.kv_head_begin; kv_head < task.kv_head_end; ++kv_head) {
+    std::vector<State> heads(group);
+    for (uint32_t h = 0; h < group; ++h) {
+      for (uint32_t chunk = task.chunk_begin; chunk < task.chunk_end; ++chunk) {
+        Fold(heads[h], ChunkState(args, row, kv_head * group + h, chunk));
+      }
+    }
+    Emit(args, row, kv_head, heads);
+  }
+}
+
+void SplitRowTask(const AttentionArgs& args, const AttentionTask& task) {
+  const SplitRow& split = args.split_rows[task.split];
+  const uint32_t group = args.num_heads / args.num_kv_heads;
+  for (uint32_t head = task.kv_head_begin * group; head < task.kv_head_end * group; ++head) {
+    for (uint32_t chunk = task.chunk_begin; chunk < task.chunk_end; ++chunk) {
+      StorePartial(args, ChunkState(args, task.row_begin, head, chunk),
+                   PartialOf(args, split, chunk, head));
+    }
+  }
+  const uint32_t done = args.split_done[task.split].fetch_add(1, std::memory_order_acq_rel) + 1;
+  if (done != split.num_tasks) return;
+  args.split_done[task.split].store(0, std::memory_order_relaxed);
+  for (uint32_t kv_head = 0; kv_head < args.num_kv_heads; ++kv_head) {
+    std::vector<State> heads(group);
+    for (uint32_t h = 0; h < group; ++h) {
+      for (uint32_t chunk = 0; chunk < split.num_chunks; ++chunk) {
+        Fold(heads[h], LoadPartial(args, PartialOf(args, split, chunk, kv_head * group + h)));
+      }
+    }
+    Emit(args, split.row, kv_head, heads);
+  }
+}
+
+}  // namespace
+
+void Attention(const AttentionArgs& args, uint32_t task_idx, Scratch) {
+  const AttentionTask& task = args.tasks[task_idx];
+  if (task.split != kNone32) return SplitRowTask(args, task);
+  for (uint32_t r = 0; r < task.num_rows; ++r) WholeRow(args, task, task.row_begin + r);
+}
+
+}  // namespace kvrm::ops::reference
