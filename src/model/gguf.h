@@ -1,6 +1,10 @@
 // GGUF v2/v3 reader: a memory-mapped file as metadata and tensor views. Every number in the file is
 // hostile until checked; all arithmetic on file values is overflow-checked; nothing is read outside
 // the mapping. Immutable after Open; thread-safe.
+//
+// Bytes after the last tensor are allowed (writers pad). The size is taken once, at Open: a file
+// that another process cuts short while it is mapped raises SIGBUS at the next read of the lost
+// part. Model::Load copies everything out, so the window is the load, not the life of a server.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -17,7 +22,8 @@
 
 namespace kvrm {
 
-// A metadata value. Integers of any width are widened; arrays are typed vectors.
+// A metadata value. Integers of any width are widened (unsigned and signed apart); arrays are typed
+// vectors (integers and bools as int64). Strings are bytes: nothing says that they are UTF-8.
 struct GgufValue {
   using Strings = std::vector<std::string>;
   std::variant<uint64_t, int64_t, double, bool, std::string, std::vector<int64_t>,
@@ -33,6 +39,10 @@ struct GgufTensor {
   std::span<const std::byte> data;  // within the mapping
   uint64_t rows() const { return num_values / dims[0]; }
 };
+
+// A name or string from a file, made fit for one line of a message: everything but printable ASCII
+// as \xNN, cut at 80 characters.
+std::string PrintableName(std::string_view text);
 
 class GgufFile {
  public:
@@ -51,9 +61,11 @@ class GgufFile {
   const std::vector<std::pair<std::string, GgufValue>>& metadata() const { return metadata_; }
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
 
+  // Views of both live as long as the file.
   const GgufValue* Find(std::string_view key) const;
   const GgufTensor* FindTensor(std::string_view name) const;
-  // Typed look-ups. Absent key: the default. Present with another type or out of range: an error.
+  // Typed look-ups. Absent key: the fallback, an error without one. Present with another type or
+  // out of range: an error. Integers of any width serve as uint (when not negative) and as float.
   Result<uint64_t> GetUint(std::string_view key, std::optional<uint64_t> fallback) const;
   Result<double> GetFloat(std::string_view key, std::optional<double> fallback) const;
   Result<bool> GetBool(std::string_view key, std::optional<bool> fallback) const;
@@ -66,6 +78,9 @@ class GgufFile {
   std::string name_;
   std::vector<std::pair<std::string, GgufValue>> metadata_;
   std::vector<GgufTensor> tensors_;
+  // Indices into metadata_ and tensors_, by name: look-ups stay cheap however many a file claims.
+  std::vector<uint32_t> metadata_by_name_;
+  std::vector<uint32_t> tensors_by_name_;
 };
 
 }  // namespace kvrm

@@ -39,11 +39,14 @@ struct LayerWeights {
 struct LoadOptions {
   WeightChoice weights = WeightChoice::kAuto;
   uint32_t num_threads = 1;
-  std::function<void(double)> progress;  // share done, 0..1; may be empty
+  std::function<void(double)> progress;  // share done, 0..1, on the calling thread; may be empty
+  uint64_t memory_limit_bytes = 0;       // for the weights; 0 = what the system has available
 };
 
 class Model {
  public:
+  // Errors: those of ReadConfig, ReadTokenizerSpec and PlanWeights; weights that do not fit in
+  // memory; a scale that the encoding cannot hold, by tensor name.
   static Result<std::unique_ptr<const Model>> Load(const GgufFile& file,
                                                    const LoadOptions& options);
   ~Model();
@@ -56,10 +59,13 @@ class Model {
   // Embedding rows: the head's panels when tied (one copy of the bytes), else its own.
   const LinearWeights& embedding() const { return embedding_; }
   uint64_t weight_bytes() const { return weight_bytes_; }  // re-laid, in memory
-  std::string encoding_summary() const;                    // "q4 (210 linears), q8 (head)"
+  // "q4 (210 linears), q8 (head)"; linears as the file counts them.
+  const std::string& encoding_summary() const { return encoding_summary_; }
 
  private:
   Model() = default;
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
   friend class ModelLoader;
   ModelConfig config_;
   TokenizerSpec tokenizer_spec_;
@@ -67,6 +73,7 @@ class Model {
   const float* output_norm_ = nullptr;
   LinearWeights head_, embedding_;
   uint64_t weight_bytes_ = 0;
+  std::string encoding_summary_;
   std::byte* arena_ = nullptr;
   uint64_t arena_bytes_ = 0;
 };

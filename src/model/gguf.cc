@@ -1,0 +1,214 @@
+#include "model/gguf.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <numeric>
+
+#include "model/gguf_parser.h"
+
+namespace kvrm {
+namespace {
+
+constexpr size_t kMaxPrintedName = 80;
+
+// Finds `name` among items sorted through `order`; nullptr when absent.
+template <class Items, class NameOf>
+auto* FindByName(const Items& items, const std::vector<uint32_t>& order, std::string_view name,
+                 NameOf name_of) {
+  const auto at =
+      std::lower_bound(order.begin(), order.end(), name, [&](uint32_t index, std::string_view n) {
+        return std::string_view(name_of(items[index])) < n;
+      });
+  const bool found = at != order.end() && std::string_view(name_of(items[*at])) == name;
+  return found ? &items[*at] : nullptr;
+}
+
+// The order of items by name. Of two equal names the error names the second in the file.
+template <class Items, class NameOf>
+Result<std::vector<uint32_t>> OrderByName(const Items& items, std::string_view what,
+                                          NameOf name_of) {
+  std::vector<uint32_t> order(items.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    const int by_name = name_of(items[a]).compare(name_of(items[b]));
+    return by_name != 0 ? by_name < 0 : a < b;
+  });
+  for (size_t i = 1; i < order.size(); ++i) {
+    if (name_of(items[order[i - 1]]) == name_of(items[order[i]])) {
+      return InvalidInput(std::string(what) + " '" + PrintableName(name_of(items[order[i]])) +
+                          "' stands twice (entries " + std::to_string(order[i - 1]) + " and " +
+                          std::to_string(order[i]) + "), must be unique");
+    }
+  }
+  return order;
+}
+
+const std::string& KeyOf(const std::pair<std::string, GgufValue>& entry) { return entry.first; }
+const std::string& NameOf(const GgufTensor& tensor) { return tensor.name; }
+
+class ParsedGguf final : public GgufFile {
+ public:
+  ParsedGguf() = default;
+  ~ParsedGguf() override {
+    if (mapping_ != nullptr) munmap(mapping_, mapping_bytes_);
+  }
+
+  Status Map(int fd, uint64_t file_bytes, const std::string& path) {
+    void* at = mmap(nullptr, file_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (at == MAP_FAILED) {
+      return NoRoom(path + ": cannot map " + std::to_string(file_bytes) +
+                    " bytes: " + std::strerror(errno));
+    }
+    mapping_ = at;
+    mapping_bytes_ = file_bytes;
+    return Ok();
+  }
+  std::span<const std::byte> mapped() const {
+    return {static_cast<const std::byte*>(mapping_), mapping_bytes_};
+  }
+
+  Status Parse(std::span<const std::byte> bytes, std::string name) {
+    name_ = std::move(name);
+    file_bytes_ = bytes.size();
+    GgufContents contents;
+    KVRM_RETURN_IF_ERROR(ParseGguf(bytes, &contents));
+    version_ = contents.version;
+    metadata_ = std::move(contents.metadata);
+    tensors_ = std::move(contents.tensors);
+    KVRM_ASSIGN_OR_RETURN(metadata_by_name_, OrderByName(metadata_, "key", KeyOf));
+    KVRM_ASSIGN_OR_RETURN(tensors_by_name_, OrderByName(tensors_, "tensor", NameOf));
+    return Ok();
+  }
+
+ private:
+  void* mapping_ = nullptr;
+  uint64_t mapping_bytes_ = 0;
+};
+
+Error WithName(const std::string& name, const Error& error) {
+  return {error.kind, name + ": " + error.message};
+}
+
+// Closes a descriptor at the end of its block.
+struct FileDescriptor {
+  int fd;
+  ~FileDescriptor() {
+    if (fd >= 0) close(fd);
+  }
+};
+
+Error WrongType(const std::string& file, std::string_view key, std::string_view wanted) {
+  return InvalidInput(file + ": key '" + PrintableName(key) + "' has another type, must be " +
+                      std::string(wanted));
+}
+Error Missing(const std::string& file, std::string_view key) {
+  return InvalidInput(file + ": key '" + PrintableName(key) + "' is missing");
+}
+
+}  // namespace
+
+std::string PrintableName(std::string_view text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string out;
+  for (const char c : text) {
+    if (out.size() >= kMaxPrintedName) return out + "...";
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7F) {
+      out += c;
+    } else {
+      out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    }
+  }
+  return out;
+}
+
+Result<std::unique_ptr<const GgufFile>> GgufFile::Open(const std::string& path) {
+  const FileDescriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (file.fd < 0) {
+    const std::string message = path + ": cannot open model file: " + std::strerror(errno);
+    return errno == ENOENT ? NotFound(message) : InvalidInput(message);
+  }
+  struct stat info{};
+  if (fstat(file.fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    return InvalidInput(path + ": is not a regular file");
+  }
+  if (info.st_size == 0) return InvalidInput(path + ": is empty (0 bytes), not a GGUF file");
+  auto parsed = std::make_unique<ParsedGguf>();
+  KVRM_RETURN_IF_ERROR(parsed->Map(file.fd, static_cast<uint64_t>(info.st_size), path));
+  const Status status = parsed->Parse(parsed->mapped(), path);
+  if (!status.ok()) return WithName(path, status.error());
+  return std::unique_ptr<const GgufFile>(std::move(parsed));
+}
+
+Result<std::unique_ptr<const GgufFile>> GgufFile::Parse(std::span<const std::byte> bytes,
+                                                        std::string name) {
+  auto parsed = std::make_unique<ParsedGguf>();
+  const Status status = parsed->Parse(bytes, name);
+  if (!status.ok()) return WithName(name, status.error());
+  return std::unique_ptr<const GgufFile>(std::move(parsed));
+}
+
+const GgufValue* GgufFile::Find(std::string_view key) const {
+  const auto* entry = FindByName(metadata_, metadata_by_name_, key, KeyOf);
+  return entry == nullptr ? nullptr : &entry->second;
+}
+
+const GgufTensor* GgufFile::FindTensor(std::string_view name) const {
+  return FindByName(tensors_, tensors_by_name_, name, NameOf);
+}
+
+Result<uint64_t> GgufFile::GetUint(std::string_view key, std::optional<uint64_t> fallback) const {
+  const GgufValue* value = Find(key);
+  if (value == nullptr) {
+    if (fallback) return *fallback;
+    return Missing(name_, key);
+  }
+  if (const auto* u = std::get_if<uint64_t>(&value->data)) return *u;
+  if (const auto* i = std::get_if<int64_t>(&value->data)) {
+    if (*i >= 0) return static_cast<uint64_t>(*i);
+    return InvalidInput(name_ + ": key '" + PrintableName(key) + "' is " + std::to_string(*i) +
+                        ", must be at least 0");
+  }
+  return WrongType(name_, key, "an integer");
+}
+
+Result<double> GgufFile::GetFloat(std::string_view key, std::optional<double> fallback) const {
+  const GgufValue* value = Find(key);
+  if (value == nullptr) {
+    if (fallback) return *fallback;
+    return Missing(name_, key);
+  }
+  if (const auto* d = std::get_if<double>(&value->data)) return *d;
+  if (const auto* u = std::get_if<uint64_t>(&value->data)) return static_cast<double>(*u);
+  if (const auto* i = std::get_if<int64_t>(&value->data)) return static_cast<double>(*i);
+  return WrongType(name_, key, "a number");
+}
+
+Result<bool> GgufFile::GetBool(std::string_view key, std::optional<bool> fallback) const {
+  const GgufValue* value = Find(key);
+  if (value == nullptr) {
+    if (fallback) return *fallback;
+    return Missing(name_, key);
+  }
+  if (const auto* b = std::get_if<bool>(&value->data)) return *b;
+  return WrongType(name_, key, "a bool");
+}
+
+Result<std::string> GgufFile::GetString(std::string_view key,
+                                        std::optional<std::string> fallback) const {
+  const GgufValue* value = Find(key);
+  if (value == nullptr) {
+    if (fallback) return *fallback;
+    return Missing(name_, key);
+  }
+  if (const auto* s = std::get_if<std::string>(&value->data)) return *s;
+  return WrongType(name_, key, "a string");
+}
+
+}  // namespace kvrm

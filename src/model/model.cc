@@ -1,0 +1,214 @@
+#include "model/model.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+
+#include "model/available_memory.h"
+#include "model/weight_plan.h"
+
+namespace kvrm {
+namespace {
+
+constexpr uint64_t kHugePageBytes = 2u << 20;
+constexpr double kProgressStep = 0.005;
+
+// A private mapping, aligned to 2 MiB so that whole huge pages can back it. Requires: `bytes` is a
+// multiple of 2 MiB.
+Result<std::byte*> MapArena(uint64_t bytes) {
+  const uint64_t mapped_bytes = bytes + kHugePageBytes;
+  void* at =
+      mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) {
+    return NoRoom("cannot map " + std::to_string(mapped_bytes) +
+                  " bytes for the weights: " + std::strerror(errno));
+  }
+  const auto address = reinterpret_cast<uintptr_t>(at);
+  const uint64_t before = (kHugePageBytes - address % kHugePageBytes) % kHugePageBytes;
+  auto* arena = static_cast<std::byte*>(at) + before;
+  if (before > 0) munmap(at, before);
+  munmap(arena + bytes, mapped_bytes - before - bytes);
+  madvise(arena, bytes, MADV_HUGEPAGE);  // advice: a refusal costs speed only
+  return arena;
+}
+
+// One panel of one tensor: the piece of work that loading threads claim.
+struct EncodeJob {
+  const PlannedLinear* linear;
+  const PlannedPart* part;
+  uint32_t panel;  // within the part
+};
+
+Status RunJob(const EncodeJob& job, std::byte* arena) {
+  const GgufTensor& tensor = *job.part->tensor;
+  const LinearWeights& shape = job.linear->shape;
+  const uint32_t first_row = job.panel * kPanel;
+  const uint32_t rows = std::min(kPanel, job.part->rows() - first_row);
+  const uint64_t row_bytes = tensor.data.size() / tensor.rows();
+  const uint32_t panel = job.part->first_panel + job.panel * job.part->panel_step;
+  const Status status =
+      EncodeRows(shape.encoding, tensor.type, tensor.data.data() + first_row * row_bytes, rows,
+                 shape.k, panel * kPanel, arena + job.linear->arena_offset);
+  if (status.ok()) return status;
+  return Error{status.error().kind, "tensor '" + tensor.name + "', rows from " +
+                                        std::to_string(first_row) + ": " + status.error().message};
+}
+
+// Runs every job on `num_threads` threads, this one among them. Of several errors the one of the
+// first job is returned, whatever the threads do.
+class JobRunner {
+ public:
+  JobRunner(const std::vector<EncodeJob>& jobs, std::byte* arena,
+            const std::function<void(double)>& progress)
+      : jobs_(jobs), arena_(arena), progress_(progress) {}
+
+  Status Run(uint32_t num_threads) {
+    std::vector<std::thread> threads;
+    try {
+      for (uint32_t i = 1; i < num_threads; ++i)
+        threads.emplace_back([this] { Work(/*report=*/false); });
+    } catch (const std::system_error&) {
+      // No more threads to be had: those that there are do the work.
+    }
+    Work(/*report=*/true);
+    for (std::thread& thread : threads) thread.join();
+    if (first_error_) return *first_error_;
+    if (progress_) progress_(1.0);
+    return Ok();
+  }
+
+ private:
+  void Work(bool report) {
+    double reported = 0;
+    for (;;) {
+      const size_t index = next_.fetch_add(1, std::memory_order_relaxed);
+      if (index >= jobs_.size()) return;
+      const Status status = RunJob(jobs_[index], arena_);
+      if (!status.ok()) RecordError(index, status.error());
+      const double share = static_cast<double>(index) / static_cast<double>(jobs_.size());
+      if (report && progress_ && share >= reported + kProgressStep) progress_(reported = share);
+    }
+  }
+
+  void RecordError(size_t index, const Error& error) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (index < error_index_) {
+      error_index_ = index;
+      first_error_ = error;
+    }
+    next_.store(jobs_.size(), std::memory_order_relaxed);  // later jobs need not run
+  }
+
+  const std::vector<EncodeJob>& jobs_;
+  std::byte* const arena_;
+  const std::function<void(double)>& progress_;
+  std::atomic<size_t> next_{0};
+  std::mutex mutex_;
+  size_t error_index_ = std::numeric_limits<size_t>::max();  // guarded by mutex_
+  std::optional<Error> first_error_;                         // guarded by mutex_
+};
+
+void AddJobs(const PlannedLinear& linear, std::vector<EncodeJob>* jobs) {
+  for (const PlannedPart& part : linear.parts) {
+    for (uint32_t panel = 0; panel * kPanel < part.rows(); ++panel) {
+      jobs->push_back({&linear, &part, panel});
+    }
+  }
+}
+
+std::vector<EncodeJob> JobsOf(const WeightPlan& plan) {
+  std::vector<EncodeJob> jobs;
+  for (const auto& layer : plan.layers) {
+    for (const auto* linear : {&layer.qkv, &layer.attn_out, &layer.gate_up, &layer.down}) {
+      AddJobs(*linear, &jobs);
+    }
+  }
+  AddJobs(plan.embedding, &jobs);
+  if (plan.head) AddJobs(*plan.head, &jobs);
+  return jobs;
+}
+
+}  // namespace
+
+class ModelLoader {
+ public:
+  ModelLoader(const GgufFile& file, const LoadOptions& options) : file_(file), options_(options) {}
+
+  Result<std::unique_ptr<const Model>> Run() {
+    KVRM_ASSIGN_OR_RETURN(model_->config_, ReadConfig(file_));
+    KVRM_ASSIGN_OR_RETURN(model_->tokenizer_spec_, ReadTokenizerSpec(file_));
+    KVRM_ASSIGN_OR_RETURN(const WeightPlan plan,
+                          PlanWeights(file_, model_->config_, options_.weights));
+    KVRM_RETURN_IF_ERROR(CheckRoom(plan));
+    model_->arena_bytes_ =
+        (plan.arena_bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+    KVRM_ASSIGN_OR_RETURN(model_->arena_, MapArena(model_->arena_bytes_));
+    const Status encoded =
+        JobRunner(JobsOf(plan), model_->arena_, options_.progress).Run(options_.num_threads);
+    if (!encoded.ok()) {
+      return Error{encoded.error().kind, file_.name() + ": " + encoded.error().message};
+    }
+    TakeWeights(plan);
+    // Nothing writes weights from here on (law I1, frozen).
+    const int frozen = mprotect(model_->arena_, model_->arena_bytes_, PROT_READ);
+    KVRM_CHECK(frozen == 0, "a mapping of this process can be made read-only");
+    return std::unique_ptr<const Model>(std::move(model_));
+  }
+
+ private:
+  Status CheckRoom(const WeightPlan& plan) const {
+    const uint64_t limit =
+        options_.memory_limit_bytes > 0 ? options_.memory_limit_bytes : AvailableMemoryBytes();
+    if (plan.arena_bytes <= limit) return Ok();
+    return NoRoom(file_.name() + ": weights as " + EncodingSummary(plan) + " need " +
+                  std::to_string(plan.arena_bytes) + " bytes of memory, available are " +
+                  std::to_string(limit));
+  }
+
+  const float* TakeNorm(const PlannedNorm& norm) {
+    auto* out = reinterpret_cast<float*>(model_->arena_ + norm.arena_offset);
+    Dequantize(norm.tensor->type, norm.tensor->data.data(), norm.tensor->num_values, out);
+    return out;
+  }
+
+  LinearWeights TakeLinear(const PlannedLinear& linear) const {
+    LinearWeights weights = linear.shape;
+    weights.panels = model_->arena_ + linear.arena_offset;
+    return weights;
+  }
+
+  void TakeWeights(const WeightPlan& plan) {
+    for (const auto& layer : plan.layers) {
+      model_->layers_.push_back({TakeNorm(layer.attn_norm), TakeNorm(layer.ffn_norm),
+                                 TakeLinear(layer.qkv), TakeLinear(layer.attn_out),
+                                 TakeLinear(layer.gate_up), TakeLinear(layer.down)});
+    }
+    model_->output_norm_ = TakeNorm(plan.output_norm);
+    model_->embedding_ = TakeLinear(plan.embedding);
+    model_->head_ = plan.head ? TakeLinear(*plan.head) : model_->embedding_;
+    model_->weight_bytes_ = plan.arena_bytes;
+    model_->encoding_summary_ = EncodingSummary(plan);
+  }
+
+  const GgufFile& file_;
+  const LoadOptions& options_;
+  std::unique_ptr<Model> model_{new Model()};
+};
+
+Result<std::unique_ptr<const Model>> Model::Load(const GgufFile& file, const LoadOptions& options) {
+  return ModelLoader(file, options).Run();
+}
+
+Model::~Model() {
+  if (arena_ != nullptr) munmap(arena_, arena_bytes_);
+}
+
+}  // namespace kvrm
