@@ -9,11 +9,14 @@
 // Heads are double-buffered by epoch; tables are patched in step order.
 //
 // Invariants (all checked by ValidateFrame, which returns every violation):
+//   FRAME-0  the head, the live slots and the deltas are well formed: magic, version, counts within
+//            capacity, slots ascending, delta.first_token_place = index * page_tokens.
 //   FRAME-1  row slots are live; rows of one slot are adjacent and ascending in kv_index.
 //   FRAME-2  every kv_index of a row is < its slot's num_tokens, and covered by its segments.
 //   FRAME-3  segments of a slot are maximal, ascending, gapless from the window's first page on.
 //   FRAME-4  the dense table equals the segments, null-filled past the end.
-//   FRAME-5  no two live slots write one page; no row writes the null page.
+//   FRAME-5  no two live slots write one page, nor does one write a page that another names; no row
+//            writes the null page.
 //   FRAME-6  logits_idx values are 0..num_logits-1, each once, ascending with rows.
 //   FRAME-7  epoch = previous epoch + 1; hash = chain(previous hash, head bytes, delta bytes).
 #pragma once
@@ -69,8 +72,9 @@ struct FrameCapacity {
   uint32_t max_pages = 0;  // per slot and group
 };
 
-// What an executor reads. Pointers are fixed per epoch parity; contents until the next but one
-// publish (head) or the next publish (tables).
+// What an executor reads. The block (head, rows), by_slot and the tables are at addresses fixed per
+// epoch parity; slots and deltas follow the live rows, so that the block is one piece. Contents
+// last until the next but one publish (head, rows, slots, deltas, by_slot) or the next (tables).
 struct FrameView {
   const FrameHead* head = nullptr;
   const Row* rows = nullptr;                 // [num_rows]

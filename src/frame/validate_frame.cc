@@ -1,0 +1,301 @@
+// The laws FRAME-0..7 on a published frame. Reads nothing that an executor would not read.
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "frame/chain_hash.h"
+#include "frame/frame.h"
+
+namespace kvrm {
+namespace {
+
+// Collects violations; one function a law, in the order of their numbers.
+class FrameValidator {
+ public:
+  FrameValidator(const KvGeometry& geometry, const FrameView& frame)
+      : geometry_(geometry), frame_(frame), head_(*frame.head) {}
+
+  std::vector<std::string> Run(const FrameHead* previous) {
+    if (!HeadIsWellFormed()) return out_;
+    CheckDeltas();
+    CheckRows();
+    CheckPlaces();
+    for (uint32_t i = 0; i < head_.num_slots; ++i) {
+      for (uint32_t g = 0; g < head_.num_groups; ++g) CheckTable(frame_.slots[i], g);
+    }
+    CheckWrites();
+    CheckLogits();
+    if (previous != nullptr) CheckChain(*previous);
+    return out_;
+  }
+
+ private:
+  void Report(const char* law, const std::string& what) {
+    out_.push_back(std::string(law) + ": " + what);
+  }
+
+  // FRAME-0. Where the head, or a slot's counts, cannot be trusted, nothing else is read.
+  bool HeadIsWellFormed() {
+    if (head_.magic != kFrameMagic) {
+      Report("FRAME-0", "magic is " + std::to_string(head_.magic));
+      return false;
+    }
+    if (head_.version != kFrameVersion) {
+      Report("FRAME-0", "version is " + std::to_string(head_.version) + ", not " +
+                            std::to_string(kFrameVersion));
+    }
+    if (head_.num_groups != geometry_.groups.size()) {
+      Report("FRAME-0", std::to_string(head_.num_groups) + " groups, the geometry has " +
+                            std::to_string(geometry_.groups.size()));
+    }
+    if (head_.num_slots > frame_.max_slots) {
+      Report("FRAME-0", std::to_string(head_.num_slots) + " live slots of " +
+                            std::to_string(frame_.max_slots));
+    }
+    if (!out_.empty()) return false;
+    for (uint32_t i = 0; i < head_.num_slots; ++i) CheckSlot(i);
+    return out_.empty();
+  }
+
+  void CheckSlot(uint32_t i) {
+    const SlotHead& slot = frame_.slots[i];
+    const std::string name = Name(slot);
+    if (slot.slot >= frame_.max_slots) {
+      Report("FRAME-0", name + " is past the last, " + std::to_string(frame_.max_slots - 1));
+      return;
+    }
+    if (i > 0 && frame_.slots[i - 1].slot >= slot.slot) {
+      Report("FRAME-0", name + " does not ascend");
+    }
+    if (frame_.by_slot[slot.slot] != &slot) Report("FRAME-0", name + " is not in by_slot");
+    for (uint32_t g = 0; g < head_.num_groups; ++g) {
+      if (slot.num_pages[g] <= frame_.max_pages && slot.num_segments[g] <= slot.num_pages[g]) {
+        continue;
+      }
+      Report("FRAME-0", name + " has " + std::to_string(slot.num_segments[g]) + " segments, " +
+                            std::to_string(slot.num_pages[g]) + " pages of " +
+                            std::to_string(frame_.max_pages));
+    }
+  }
+
+  void CheckDeltas() {
+    for (uint32_t d = 0; d < head_.num_deltas; ++d) {
+      const Delta& delta = frame_.deltas[d];
+      const std::string name = "delta " + std::to_string(d);
+      if (delta.kind > DeltaKind::kTruncate || delta.slot >= frame_.max_slots ||
+          delta.kv_group >= head_.num_groups) {
+        Report("FRAME-0", name + " has no such kind, slot or group");
+        continue;
+      }
+      const KvGroupGeometry& group = geometry_.groups[delta.kv_group];
+      if (delta.first_token_place != delta.index * group.page_tokens) {
+        Report("FRAME-0", name + " says token place " + std::to_string(delta.first_token_place) +
+                              " for index " + std::to_string(delta.index));
+      }
+    }
+  }
+
+  void CheckRows() {
+    std::vector<bool> seen(frame_.max_slots);
+    for (uint32_t r = 0; r < head_.num_rows; ++r) {
+      const Row& row = frame_.rows[r];
+      const SlotHead* slot = LiveSlot(row);
+      if (slot == nullptr) {
+        Report("FRAME-1", Name(r) + " names slot " + std::to_string(row.slot) + ", not live");
+        continue;
+      }
+      const bool follows = r > 0 && frame_.rows[r - 1].slot == row.slot;
+      if (!follows && seen[row.slot]) {
+        Report("FRAME-1", Name(r) + " lies apart from the other rows of " + Name(*slot));
+      }
+      if (follows && frame_.rows[r - 1].kv_index >= row.kv_index) {
+        Report("FRAME-1", Name(r) + " does not ascend in kv_index");
+      }
+      seen[row.slot] = true;
+      if (r < slot->row_begin || r - slot->row_begin >= slot->num_rows) {
+        Report("FRAME-1", Name(r) + " is not among the rows of " + Name(*slot));
+      }
+    }
+    for (uint32_t i = 0; i < head_.num_slots; ++i) {
+      const SlotHead& slot = frame_.slots[i];
+      uint32_t rows = 0;
+      for (uint32_t r = 0; r < head_.num_rows; ++r) rows += frame_.rows[r].slot == slot.slot;
+      if (rows == slot.num_rows) continue;
+      Report("FRAME-1", Name(slot) + " has " + std::to_string(rows) + " rows, its head says " +
+                            std::to_string(slot.num_rows));
+    }
+  }
+
+  void CheckPlaces() {
+    for (uint32_t r = 0; r < head_.num_rows; ++r) {
+      const Row& row = frame_.rows[r];
+      const SlotHead* slot = LiveSlot(row);
+      if (slot == nullptr) continue;
+      for (uint32_t g = 0; g < head_.num_groups; ++g) {
+        if (row.kv_index >= slot->num_tokens[g]) {
+          Report("FRAME-2", Name(r) + " has kv_index " + std::to_string(row.kv_index) + " of " +
+                                std::to_string(slot->num_tokens[g]) + " tokens");
+        }
+        if (!Covered(*slot, g, row.kv_index)) {
+          Report("FRAME-2", Name(r) + " has kv_index " + std::to_string(row.kv_index) +
+                                ", which no segment covers");
+        }
+      }
+    }
+  }
+
+  bool Covered(const SlotHead& slot, uint32_t g, uint32_t kv_index) const {
+    const Segment* segments = frame_.SlotSegments(g, slot.slot);
+    return std::any_of(segments, segments + slot.num_segments[g], [&](const Segment& segment) {
+      const uint64_t tokens = uint64_t{segment.num_pages} * geometry_.groups[g].page_tokens;
+      return kv_index >= segment.first_token && kv_index - segment.first_token < tokens;
+    });
+  }
+
+  // FRAME-3 and FRAME-4 of one slot and group.
+  void CheckTable(const SlotHead& slot, uint32_t g) {
+    const KvGroupGeometry& group = geometry_.groups[g];
+    const Segment* segments = frame_.SlotSegments(g, slot.slot);
+    const uint32_t* dense = frame_.SlotPages(g, slot.slot);
+    const uint32_t first_page = slot.first_token[g] / group.page_tokens;
+    const uint32_t last_page = (slot.num_tokens[g] + group.page_tokens - 1) / group.page_tokens;
+    if (last_page - first_page != slot.num_pages[g]) {
+      Report("FRAME-3", Name(slot) + " shows tokens " + std::to_string(slot.first_token[g]) +
+                            " to " + std::to_string(slot.num_tokens[g]) + " on " +
+                            std::to_string(slot.num_pages[g]) + " pages");
+    }
+    uint32_t pages = 0;
+    for (uint32_t k = 0; k < slot.num_segments[g]; ++k) {
+      const Segment& segment = segments[k];
+      const std::string name = Name(slot) + " segment " + std::to_string(k);
+      const uint32_t in_superblock = segment.first_page % group.pages_per_superblock;
+      if (segment.num_pages == 0 ||
+          segment.num_pages > group.pages_per_superblock - in_superblock ||
+          segment.num_pages > slot.num_pages[g] - pages) {
+        Report("FRAME-3", name + " has " + std::to_string(segment.num_pages) + " pages from " +
+                              std::to_string(segment.first_page) + " on");
+        return;
+      }
+      if (segment.first_token != (first_page + pages) * group.page_tokens) {
+        Report("FRAME-3", name + " begins at token " + std::to_string(segment.first_token) +
+                              ", not " + std::to_string((first_page + pages) * group.page_tokens));
+      }
+      if (segment.offset_bytes != group.PageOffset(PageId{segment.first_page}) ||
+          segment.kv_group != g) {
+        Report("FRAME-3", name + " does not lie where its page lies");
+      }
+      if (k > 0 && in_superblock != 0 &&
+          segment.first_page == segments[k - 1].first_page + segments[k - 1].num_pages) {
+        Report("FRAME-3", name + " continues the one before it: they are not maximal");
+      }
+      for (uint32_t i = 0; i < segment.num_pages; ++i) {
+        CheckDense(slot, pages + i, dense[pages + i], segment.first_page + i);
+      }
+      pages += segment.num_pages;
+    }
+    if (pages != slot.num_pages[g]) {
+      Report("FRAME-3", Name(slot) + " has " + std::to_string(slot.num_pages[g]) +
+                            " pages, its segments cover " + std::to_string(pages));
+    }
+    for (uint32_t i = slot.num_pages[g]; i < frame_.max_pages; ++i) {
+      CheckDense(slot, i, dense[i], kNullPage.value);
+    }
+  }
+
+  void CheckDense(const SlotHead& slot, uint32_t index, uint32_t page, uint32_t expected) {
+    if (page == expected) return;
+    Report("FRAME-4", Name(slot) + " dense entry " + std::to_string(index) + " is page " +
+                          std::to_string(page) + ", not " + std::to_string(expected));
+  }
+
+  // FRAME-5: a page that a row writes is named by no other live slot.
+  void CheckWrites() {
+    std::vector<std::tuple<uint32_t, uint32_t, uint16_t>> named;  // group, page, slot
+    for (uint32_t i = 0; i < head_.num_slots; ++i) {
+      const SlotHead& slot = frame_.slots[i];
+      for (uint32_t g = 0; g < head_.num_groups; ++g) {
+        const uint32_t* pages = frame_.SlotPages(g, slot.slot);
+        for (uint32_t p = 0; p < slot.num_pages[g]; ++p) named.emplace_back(g, pages[p], slot.slot);
+      }
+    }
+    std::sort(named.begin(), named.end());
+    for (uint32_t r = 0; r < head_.num_rows; ++r) {
+      const Row& row = frame_.rows[r];
+      const SlotHead* slot = LiveSlot(row);
+      if (slot == nullptr || (row.flags & kRowNoWrite) != 0) continue;
+      for (uint32_t g = 0; g < head_.num_groups; ++g) CheckWrite(named, r, *slot, g);
+    }
+  }
+
+  void CheckWrite(const std::vector<std::tuple<uint32_t, uint32_t, uint16_t>>& named, uint32_t r,
+                  const SlotHead& slot, uint32_t g) {
+    const KvGroupGeometry& group = geometry_.groups[g];
+    const uint32_t first_page = slot.first_token[g] / group.page_tokens;
+    const uint32_t index = frame_.rows[r].kv_index / group.page_tokens - first_page;
+    if (index >= slot.num_pages[g]) return;  // FRAME-2 tells
+    const uint32_t page = frame_.SlotPages(g, slot.slot)[index];
+    if (page == kNullPage.value) {
+      Report("FRAME-5", Name(r) + " writes the null page");
+      return;
+    }
+    auto entry =
+        std::lower_bound(named.begin(), named.end(), std::make_tuple(g, page, uint16_t{0}));
+    for (; entry != named.end() && std::get<0>(*entry) == g && std::get<1>(*entry) == page;
+         ++entry) {
+      if (std::get<2>(*entry) == slot.slot) continue;
+      Report("FRAME-5", Name(r) + " of " + Name(slot) + " writes page " + std::to_string(page) +
+                            ", which slot " + std::to_string(std::get<2>(*entry)) + " names too");
+    }
+  }
+
+  void CheckLogits() {
+    uint32_t next = 0;
+    for (uint32_t r = 0; r < head_.num_rows; ++r) {
+      const uint32_t index = frame_.rows[r].logits_idx;
+      if ((frame_.rows[r].flags & kRowWantLogits) != 0 && index == kNone32) {
+        Report("FRAME-6", Name(r) + " wants logits and has no logits_idx");
+      }
+      if (index == kNone32) continue;
+      if (index != next) {
+        Report("FRAME-6", Name(r) + " has logits_idx " + std::to_string(index) + ", not " +
+                              std::to_string(next));
+      }
+      ++next;
+    }
+    if (next != head_.num_logits) {
+      Report("FRAME-6", std::to_string(next) + " rows have a logits_idx, the head says " +
+                            std::to_string(head_.num_logits));
+    }
+  }
+
+  void CheckChain(const FrameHead& previous) {
+    if (head_.epoch != previous.epoch + 1) {
+      Report("FRAME-7",
+             "epoch " + std::to_string(head_.epoch) + " after " + std::to_string(previous.epoch));
+    }
+    const uint64_t hash =
+        ChainHash(previous.chain_hash, head_, frame_.rows, frame_.bytes() - sizeof(FrameHead));
+    if (hash != head_.chain_hash) Report("FRAME-7", "the chain hash is not that of its content");
+  }
+
+  const SlotHead* LiveSlot(const Row& row) const {
+    return row.slot < frame_.max_slots ? frame_.by_slot[row.slot] : nullptr;
+  }
+  static std::string Name(uint32_t row) { return "row " + std::to_string(row); }
+  static std::string Name(const SlotHead& slot) { return "slot " + std::to_string(slot.slot); }
+
+  const KvGeometry& geometry_;
+  const FrameView& frame_;
+  const FrameHead& head_;
+  std::vector<std::string> out_;
+};
+
+}  // namespace
+
+std::vector<std::string> ValidateFrame(const KvGeometry& geometry, const FrameView& frame,
+                                       const FrameHead* previous) {
+  return FrameValidator(geometry, frame).Run(previous);
+}
+
+}  // namespace kvrm
