@@ -98,7 +98,7 @@ struct Oracle {
     for (size_t i = 0; i < order.size(); ++i) {
       if (params.top_p < 1.0f && sum >= double{params.top_p} * mass) break;
       near_boundary |=
-          params.top_p < 1.0f && std::abs(sum - double{params.top_p} * mass) < 1e-9 * mass;
+          i > 0 && params.top_p < 1.0f && std::abs(sum - double{params.top_p} * mass) < 1e-9 * mass;
       sum += weights[i];
       if (weights[i] >= params.min_p) kept.push_back({order[i], weights[i]});
     }

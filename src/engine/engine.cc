@@ -1,0 +1,203 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/engine_state.h"
+
+namespace kvrm {
+namespace {
+
+SchedulerConfig SchedulerConfigOf(const EngineConfig& config, const ExecutorInfo& info) {
+  const uint32_t widest = info.max_rows[static_cast<uint32_t>(ProgramKind::kPrefill)];
+  const uint32_t prompt_rows = std::max(1u, widest - std::min(widest, info.max_slots));
+  return {.max_slots = config.max_slots,
+          .max_rows = widest,
+          .prompt_rows = prompt_rows,
+          .mixed_prompt_rows = std::min(config.mixed_prompt_rows, prompt_rows),
+          .chunk_rows = config.chunk_rows};
+}
+
+Error Refuse(const std::string& field, uint64_t value, const std::string& range) {
+  return InvalidInput(field + " is " + std::to_string(value) + ", but must be " + range);
+}
+
+Status CheckConfig(const EngineConfig& config, const Pager& pager, const ExecutorInfo& info) {
+  const uint32_t widest = info.max_rows[static_cast<uint32_t>(ProgramKind::kPrefill)];
+  const uint32_t most_slots = std::min({info.max_slots, info.max_logits, widest});
+  if (config.max_slots == 0 || config.max_slots > most_slots) {
+    return Refuse("max_slots", config.max_slots,
+                  "1 to " + std::to_string(most_slots) + ", the executor's slots");
+  }
+  if (config.max_seq_tokens < 2) {
+    return Refuse("max_seq_tokens", config.max_seq_tokens, "at least 2 (a prompt and an answer)");
+  }
+  if (config.mixed_prompt_rows == 0) {
+    return Refuse("mixed_prompt_rows", 0, "at least 1, or prompts would never advance");
+  }
+  if (config.max_queued == 0) return Refuse("max_queued", 0, "at least 1");
+  if (info.vocab == 0) return Refuse("the executor's vocabulary", 0, "at least 1");
+  for (const KvGroupGeometry& group : pager.geometry().groups) {
+    if (group.kind == KvGroupKind::kFull) continue;
+    return Unsupported("KV group kind " + std::to_string(static_cast<int>(group.kind)) +
+                       " is not offered yet; only full attention is");
+  }
+  return Ok();
+}
+
+Status CheckIds(const char* field, const std::vector<TokenId>& ids, uint32_t vocab) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= 0 && static_cast<uint32_t>(ids[i]) < vocab) continue;
+    return InvalidInput(std::string(field) + "[" + std::to_string(i) + "] is " +
+                        std::to_string(ids[i]) + ", but token ids go from 0 to " +
+                        std::to_string(vocab - 1));
+  }
+  return Ok();
+}
+
+uint32_t PagesPerSlot(const KvGeometry& geometry, uint32_t max_seq_tokens) {
+  uint32_t pages = 0;
+  for (const auto& group : geometry.groups) {
+    pages = std::max(pages, (max_seq_tokens + group.page_tokens - 1) / group.page_tokens);
+  }
+  return pages;
+}
+
+// Prints all violations, then stops the process.
+void RequireNone(const std::vector<std::string>& violations, const char* law) {
+  for (const std::string& violation : violations) {
+    std::fprintf(stderr, "%s\n", violation.c_str());
+  }
+  KVRM_CHECK(violations.empty(), law);
+}
+
+}  // namespace
+
+Engine::State::State(const EngineConfig& engine_config, std::unique_ptr<Pager> given_pager,
+                     std::unique_ptr<Executor> given_executor,
+                     std::unique_ptr<FrameBuilder> frame_builder, Clock& given_clock)
+    : config(engine_config),
+      info(given_executor->info()),
+      kv_tokens(given_pager->max_tokens()),
+      clock(given_clock),
+      events(config.max_queued),
+      pager(std::move(given_pager)),
+      executor(std::move(given_executor)),
+      frames(std::move(frame_builder)),
+      scheduler(SchedulerConfigOf(config, info)),
+      sampler(info.vocab) {
+  ended.reserve(size_t{2} * config.max_slots);
+  rows.reserve(info.max_rows[static_cast<uint32_t>(ProgramKind::kPrefill)]);
+  slots.reserve(config.max_slots);
+  outcomes.reserve(config.max_slots);
+  PublishMetrics();
+}
+
+void Engine::State::PublishMetrics() {
+  metrics.commits = pager->counters().commits;
+  metrics.running = num_running;
+  metrics.queued = static_cast<uint32_t>(live.size()) - num_running;
+  metrics.books = pager->books(0);
+  metrics.pager = pager->counters();
+  metrics.sched = scheduler.counters();
+  metrics.exec = executor->counters();
+  metrics.reads = frames->LastReads();
+  published.Store(metrics);
+}
+
+// Before the run: the frame is sound, and each step has committed and published once (law I2).
+void Engine::State::ValidateCommitted() {
+  RequireNone(ValidateFrame(pager->geometry(), frame, previous_head ? &*previous_head : nullptr),
+              "FRAME-1..7 hold in each published frame");
+  previous_head = *frame.head;
+  KVRM_CHECK(pager->counters().commits == metrics.steps, "I2: one commit per step");
+  KVRM_CHECK(frames->publishes() == metrics.steps, "I2: one publish per step");
+}
+
+// After the run: the books balance (law I6).
+void Engine::State::ValidateStep() {
+  RequireNone(Validate(pager->Snapshot()), "PAGER-1..7 hold after each step");
+  for (uint32_t g = 0; g < pager->geometry().groups.size(); ++g) {
+    const PagerBooks books = pager->books(g);
+    KVRM_CHECK(
+        books.free + books.cached + books.in_use + books.soft + books.limbo + books.in_flight ==
+            books.total,
+        "I6: the books balance");
+  }
+}
+
+Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Engine::~Engine() = default;
+
+Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config,
+                                               std::unique_ptr<Pager> pager,
+                                               std::unique_ptr<Executor> executor, Clock& clock) {
+  KVRM_CHECK(pager != nullptr && executor != nullptr, "an engine is given pager and executor");
+  const ExecutorInfo& info = executor->info();
+  KVRM_RETURN_IF_ERROR(CheckConfig(config, *pager, info));
+  const FrameCapacity capacity{
+      .max_slots = info.max_slots,
+      .max_rows = info.max_rows[static_cast<uint32_t>(ProgramKind::kPrefill)],
+      .max_pages = PagesPerSlot(pager->geometry(), config.max_seq_tokens)};
+  KVRM_ASSIGN_OR_RETURN(auto frames, FrameBuilder::Create(pager->geometry(), capacity));
+  return std::unique_ptr<Engine>(new Engine(std::make_unique<State>(
+      config, std::move(pager), std::move(executor), std::move(frames), clock)));
+}
+
+Status Engine::Check(const GenerateRequest& request) const {
+  const State& s = *state_;
+  const uint64_t prompt = request.prompt.size();
+  if (prompt == 0) return InvalidInput("prompt has 0 tokens, but needs at least 1");
+  if (prompt >= s.config.max_seq_tokens) {
+    return InvalidInput("prompt has " + std::to_string(prompt) + " tokens, but a sequence holds " +
+                        std::to_string(s.config.max_seq_tokens) +
+                        " (prompt and answer together), so a prompt at most " +
+                        std::to_string(s.config.max_seq_tokens - 1));
+  }
+  if (prompt > s.kv_tokens) {
+    return InvalidInput("prompt has " + std::to_string(prompt) +
+                        " tokens, but the whole KV pool holds " + std::to_string(s.kv_tokens));
+  }
+  KVRM_RETURN_IF_ERROR(CheckIds("prompt", request.prompt, s.info.vocab));
+  KVRM_RETURN_IF_ERROR(CheckIds("end_tokens", request.end_tokens, s.info.vocab));
+  return CheckSampling(request.sampling);
+}
+
+Result<RequestId> Engine::Submit(GenerateRequest request) {
+  KVRM_CHECK(request.sink != nullptr, "a request has a sink");
+  KVRM_DCHECK(1, Check(request).ok(), "Submit requires Check(request).ok()");
+  const int64_t now_us = state_->clock.NowUs();
+  return state_->events.PushSubmit(std::move(request), now_us);
+}
+
+void Engine::Cancel(RequestId id) { state_->events.PushCancel(id); }
+
+bool Engine::Step() { return state_->Step(); }
+
+void Engine::Run() {
+  State& s = *state_;
+  for (;;) {
+    if (s.Step()) continue;
+    if (s.stopping) return;
+    if (s.pager->Maintain()) continue;  // one bounded chore, then a look at the queue
+    s.events.Wait();
+  }
+}
+
+void Engine::Stop() { state_->events.PushStop(); }
+
+EngineMetrics Engine::Metrics() const { return state_->published.Load(); }
+const EngineConfig& Engine::config() const { return state_->config; }
+const ExecutorInfo& Engine::executor_info() const { return state_->info; }
+uint64_t Engine::kv_tokens() const { return state_->kv_tokens; }
+Pager& Engine::pager() { return *state_->pager; }
+
+void Engine::SetObserver(StepObserver* observer) {
+  KVRM_CHECK(state_->metrics.steps == 0, "an observer is set before the first step");
+  state_->observer = observer;
+}
+
+}  // namespace kvrm

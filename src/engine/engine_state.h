@@ -1,0 +1,107 @@
+// What the engine is made of; shared by engine.cc (the outside) and step.cc (the step), included by
+// nothing else. Engine-thread-only but for `events`, `published` and what is constant.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/event_queue.h"
+#include "engine/published.h"
+
+namespace kvrm {
+
+// A request from the moment its event is drained until OnFinish.
+struct LiveRequest {
+  RequestId id;
+  GenerateRequest request;      // its prompt has moved into `tokens`
+  std::vector<TokenId> tokens;  // prompt, then output
+  uint32_t prompt_tokens = 0;
+  uint32_t max_tokens = 0;  // prompt + output end here
+  bool admitted = false;    // has run at least once
+  bool running = false;     // holds a slot
+  int64_t submit_us = 0, admitted_us = 0, first_token_us = 0, last_token_us = 0;
+  int64_t longest_gap_us = 0;
+  uint32_t preemptions = 0;
+
+  uint32_t num_output() const { return static_cast<uint32_t>(tokens.size()) - prompt_tokens; }
+};
+
+// What a step found out about one sequence, between sampling and publishing.
+struct Outcome {
+  LiveRequest* live = nullptr;
+  Sample sample;
+  uint32_t fault_position = kNone32;  // position of a row that was not finite
+};
+
+struct Engine::State {
+  State(const EngineConfig& config, std::unique_ptr<Pager> pager,
+        std::unique_ptr<Executor> executor, std::unique_ptr<FrameBuilder> frames, Clock& clock);
+
+  // ---- constant after construction
+  const EngineConfig config;
+  const ExecutorInfo info;
+  const uint64_t kv_tokens;
+  Clock& clock;
+  StepObserver* observer = nullptr;
+
+  // ---- the two ways in and out for other threads
+  EventQueue events;
+  Published<EngineMetrics> published;
+
+  // ---- the parts
+  std::unique_ptr<Pager> pager;
+  std::unique_ptr<Executor> executor;
+  std::unique_ptr<FrameBuilder> frames;
+  Scheduler scheduler;
+  Sampler sampler;
+
+  // ---- requests
+  std::map<RequestId, std::unique_ptr<LiveRequest>> live;
+  std::vector<RequestId> ended;    // finished; their sequences close in the next step's edit
+  uint32_t no_longer_waiting = 0;  // since the last drain
+  uint32_t num_running = 0;        // live and running
+  std::vector<Event> drained;      // scratch
+  bool stopping = false;
+
+  // ---- the step in hand; vectors are sized at construction
+  uint64_t epoch = 0;
+  int64_t step_begin_us = 0;       // the one reading of the clock that may decide something
+  const StepPlan* plan = nullptr;  // the scheduler's, until its next Plan
+  std::vector<Row> rows;
+  std::vector<SlotHead> slots;
+  FrameView frame;
+  StepResult result;
+  std::vector<Outcome> outcomes;
+  EngineMetrics metrics;
+  std::optional<FrameHead> previous_head;  // validate_each_step
+
+  // ---- the step (step.cc)
+  bool Step();
+  bool DrainEvents();
+  void PlanAndEdit();
+  bool Commit();
+  void MovePages();
+  void RunProgram();
+  void SampleRows();
+  void Publish();
+
+  void Accept(Event& event);
+  void Cancel(RequestId id);
+  void CancelAll();
+  void RollBack();
+  void BuildRows();
+  void NotePlan();
+  Outcome SampleOne(const PlannedRows& planned, uint32_t row_begin);
+  void PublishOutcome(Outcome& outcome, int64_t now_us);
+  void EndUnserviceable();
+  StopReason ReasonToStop(const LiveRequest& request) const;
+  void Finish(LiveRequest& request, StopReason reason, std::string message);
+  void PublishMetrics();
+  void ValidateCommitted();
+  void ValidateStep();
+};
+
+}  // namespace kvrm

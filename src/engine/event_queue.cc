@@ -1,0 +1,54 @@
+#include "engine/event_queue.h"
+
+#include <string>
+#include <utility>
+
+namespace kvrm {
+
+Result<RequestId> EventQueue::PushSubmit(GenerateRequest request, int64_t now_us) {
+  RequestId id;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_) return Unavailable("the engine is stopping and takes no further requests");
+    if (waiting_ >= max_waiting_) {
+      return NoRoom("the queue holds " + std::to_string(waiting_) +
+                    " waiting requests, and max_queued is " + std::to_string(max_waiting_));
+    }
+    ++waiting_;
+    id = RequestId{++last_id_};
+    events_.push_back({Event::Kind::kSubmit, id, std::move(request), now_us});
+  }
+  arrived_.notify_one();
+  return id;
+}
+
+void EventQueue::PushCancel(RequestId id) {
+  {
+    const std::lock_guard lock(mutex_);
+    events_.push_back({.kind = Event::Kind::kCancel, .id = id});
+  }
+  arrived_.notify_one();
+}
+
+void EventQueue::PushStop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  arrived_.notify_one();
+}
+
+bool EventQueue::Drain(uint32_t no_longer_waiting, std::vector<Event>* events) {
+  events->clear();
+  const std::lock_guard lock(mutex_);
+  events->swap(events_);
+  waiting_ -= no_longer_waiting;
+  return stop_;
+}
+
+void EventQueue::Wait() {
+  std::unique_lock lock(mutex_);
+  arrived_.wait(lock, [this] { return stop_ || !events_.empty(); });
+}
+
+}  // namespace kvrm

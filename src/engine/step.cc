@@ -1,0 +1,335 @@
+// The step: plan, edit, commit, move, run, sample, publish. Nothing is visible before the commit;
+// until then a step can be rolled back as if it had never been planned.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/engine_state.h"
+
+namespace kvrm {
+namespace {
+
+// Adds the time since the last lap to a total. It reads the system's clock, not the Clock seam:
+// totals are for people and decide nothing, so a record replays without them.
+class Laps {
+ public:
+  void Add(int64_t* total_us) {
+    const int64_t now = clock_.NowUs();
+    *total_us += now - last_;
+    last_ = now;
+  }
+  int64_t last_us() const { return last_; }
+
+ private:
+  SystemClock clock_;
+  int64_t last_ = clock_.NowUs();
+};
+
+}  // namespace
+
+bool Engine::State::Step() {
+  if (!DrainEvents()) return false;
+  Laps laps;
+  const int64_t begin_us = laps.last_us();
+  PlanAndEdit();
+  laps.Add(&metrics.plan_us);
+  if (!Commit()) return true;
+  laps.Add(&metrics.edit_commit_us);
+  MovePages();
+  RunProgram();
+  laps.Add(&metrics.run_us);
+  SampleRows();
+  laps.Add(&metrics.sample_us);
+  metrics.step_us += laps.last_us() - begin_us;
+  Publish();
+  return true;
+}
+
+// ---- before the step
+
+// Returns whether there is a step to do: something to compute, or pages to give back.
+bool Engine::State::DrainEvents() {
+  const bool stop = events.Drain(std::exchange(no_longer_waiting, 0), &drained);
+  for (Event& event : drained) {
+    if (event.kind == Event::Kind::kSubmit) {
+      Accept(event);
+    } else {
+      Cancel(event.id);
+    }
+  }
+  if (stop && !stopping) CancelAll();
+  stopping = stop;
+  const bool work = !scheduler.idle() || !ended.empty();
+  if (!work && !drained.empty()) PublishMetrics();
+  drained.clear();
+  if (work) step_begin_us = clock.NowUs();
+  return work;
+}
+
+void Engine::State::Accept(Event& event) {
+  auto request = std::make_unique<LiveRequest>();
+  request->id = event.id;
+  request->request = std::move(event.request);
+  request->tokens = std::move(request->request.prompt);
+  request->prompt_tokens = static_cast<uint32_t>(request->tokens.size());
+  const uint32_t room = config.max_seq_tokens - request->prompt_tokens;
+  const uint32_t asked = request->request.max_new_tokens;
+  request->max_tokens = request->prompt_tokens + (asked == 0 ? room : std::min(asked, room));
+  request->submit_us = event.submit_us;
+  scheduler.Add(request->id, request->prompt_tokens);
+  ++metrics.requests_submitted;
+  live.emplace(request->id, std::move(request));
+}
+
+void Engine::State::Cancel(RequestId id) {
+  const auto it = live.find(id);
+  if (it == live.end()) return;
+  Finish(*it->second, StopReason::kCancelled, {});
+}
+
+void Engine::State::CancelAll() {
+  while (!live.empty()) Finish(*live.begin()->second, StopReason::kCancelled, {});
+}
+
+// ---- plan and edit
+
+void Engine::State::PlanAndEdit() {
+  pager->BeginStep();
+  for (const RequestId id : ended) scheduler.Remove(id, *pager);
+  ended.clear();
+  plan = &scheduler.Plan(*pager);
+}
+
+// ---- commit
+
+// Publishes the step's edits as one frame. False: the step was rolled back.
+bool Engine::State::Commit() {
+  if (observer != nullptr && !observer->OnEdited(*plan)) {
+    RollBack();
+    return false;
+  }
+  BuildRows();
+  ++epoch;
+  const std::span<const Delta> deltas = pager->Commit(epoch);
+  frame = frames->Publish(epoch, rows, slots, deltas);
+  ++metrics.steps;
+  if (config.validate_each_step) ValidateCommitted();
+  NotePlan();
+  return true;
+}
+
+void Engine::State::RollBack() {
+  pager->RollbackStep();
+  scheduler.OnStepRolledBack();
+}
+
+// Rows in the plan's order, and the head of each slot that has rows, by ascending slot.
+void Engine::State::BuildRows() {
+  rows.clear();
+  slots.clear();
+  uint32_t num_logits = 0;
+  const uint32_t num_groups = static_cast<uint32_t>(pager->geometry().groups.size());
+  for (const PlannedRows& planned : plan->rows) {
+    const LiveRequest& request = *live.find(planned.request)->second;
+    SlotHead head{};
+    head.slot = pager->slot(planned.seq).value;
+    head.seq_id = planned.seq.value;
+    head.row_begin = static_cast<uint32_t>(rows.size());
+    head.num_rows = planned.count;
+    for (uint32_t g = 0; g < num_groups; ++g) head.num_tokens[g] = pager->num_tokens(planned.seq);
+    slots.push_back(head);
+    for (uint32_t i = planned.first; i < planned.first + planned.count; ++i) {
+      const bool sampled = planned.want_logits && i + 1 == planned.first + planned.count;
+      rows.push_back({.token = request.tokens[i],
+                      .slot = head.slot,
+                      .token_src = TokenSource::kImmediate,
+                      .flags = static_cast<uint8_t>(sampled ? kRowWantLogits : 0),
+                      .position = i,
+                      .kv_index = i,
+                      .mask_id = kNone32,
+                      .lse_target = -1,
+                      .logits_idx = sampled ? num_logits++ : kNone32,
+                      .reserved = 0});
+    }
+  }
+  std::sort(slots.begin(), slots.end(),
+            [](const SlotHead& a, const SlotHead& b) { return a.slot < b.slot; });
+}
+
+// What the committed plan means for requests: only now has it happened.
+void Engine::State::NotePlan() {
+  for (const RequestId id : plan->admitted) {
+    LiveRequest& request = *live.find(id)->second;
+    request.running = true;
+    ++num_running;
+    if (request.admitted) continue;  // once more after a preemption
+    request.admitted = true;
+    request.admitted_us = step_begin_us;
+    request.tokens.reserve(request.max_tokens);  // so that decoding does not allocate
+    ++no_longer_waiting;
+  }
+  for (const RequestId id : plan->preempted) {
+    LiveRequest& request = *live.find(id)->second;
+    request.running = false;
+    --num_running;
+    ++request.preemptions;
+  }
+}
+
+// ---- move
+
+// Copy-on-write of shared pages: whole pages, part by part.
+void Engine::State::MovePages() {
+  for (const Pager::PageCopy& copy : pager->page_copies()) {
+    const KvGroupGeometry& group = pager->geometry().groups[copy.kv_group];
+    std::byte* base = pager->base(copy.kv_group);
+    for (uint32_t part = 0; part < group.num_parts; ++part) {
+      const uint64_t shift = part * group.part_stride_bytes();
+      std::memcpy(base + group.PageOffset(copy.destination) + shift,
+                  base + group.PageOffset(copy.source) + shift, group.part_page_bytes);
+    }
+  }
+}
+
+// ---- run
+
+// A step may have nothing to compute (it only gave pages back); then no program is replayed.
+void Engine::State::RunProgram() { result = rows.empty() ? StepResult{} : executor->Replay(frame); }
+
+// ---- sample
+
+void Engine::State::SampleRows() {
+  outcomes.clear();
+  uint32_t row_begin = 0;
+  for (const PlannedRows& planned : plan->rows) {
+    Outcome outcome = SampleOne(planned, row_begin);
+    row_begin += planned.count;
+    const bool fault = outcome.fault_position != kNone32;
+    if (planned.want_logits || fault) outcomes.push_back(std::move(outcome));
+  }
+}
+
+Outcome Engine::State::SampleOne(const PlannedRows& planned, uint32_t row_begin) {
+  Outcome outcome;
+  outcome.live = live.find(planned.request)->second.get();
+  for (uint32_t i = 0; i < planned.count; ++i) {
+    if (result.row_status[row_begin + i] == kRowOk) continue;
+    outcome.fault_position = planned.first + i;
+    return outcome;
+  }
+  if (!planned.want_logits) return outcome;
+  const uint32_t logits_idx = rows[row_begin + planned.count - 1].logits_idx;
+  const LiveRequest& request = *outcome.live;
+  const uint32_t output_idx = request.num_output();
+  const std::span<const TokenId> banned = output_idx < request.request.min_new_tokens
+                                              ? std::span(request.request.end_tokens)
+                                              : std::span<const TokenId>();
+  const float* panel_max = result.panel_max == nullptr
+                               ? nullptr
+                               : result.panel_max + size_t{logits_idx} * result.num_panels;
+  outcome.sample = sampler.Run(request.request.sampling,
+                               result.logits + size_t{logits_idx} * result.logits_stride, panel_max,
+                               request.tokens, output_idx, banned);
+  if (!outcome.sample.ok) outcome.fault_position = planned.first + planned.count - 1;
+  return outcome;
+}
+
+// ---- publish
+
+void Engine::State::Publish() {
+  if (observer != nullptr) observer->OnStep(*plan, frame, result);
+  scheduler.OnStepDone();
+  pager->StepDone(epoch);
+  metrics.prompt_tokens += plan->num_prompt_rows;
+  if (config.validate_each_step) ValidateStep();
+  const int64_t now_us = clock.NowUs();  // stamps what goes out; decides nothing
+  for (Outcome& outcome : outcomes) PublishOutcome(outcome, now_us);
+  EndUnserviceable();
+  PublishMetrics();
+}
+
+void Engine::State::PublishOutcome(Outcome& outcome, int64_t now_us) {
+  LiveRequest& request = *outcome.live;
+  if (outcome.fault_position != kNone32) {
+    Finish(request, StopReason::kError,
+           "numeric fault: a value at position " + std::to_string(outcome.fault_position) +
+               " is not finite, or no token may follow it; only this request ends");
+    return;
+  }
+  if (request.num_output() == 0) {
+    request.first_token_us = now_us;
+  } else {
+    request.longest_gap_us = std::max(request.longest_gap_us, now_us - request.last_token_us);
+    metrics.longest_gap_us = std::max(metrics.longest_gap_us, request.longest_gap_us);
+  }
+  request.last_token_us = now_us;
+  const TokenEvent event{
+      .token = outcome.sample.id,
+      .index = request.num_output(),
+      .logprob = outcome.sample.logprob,
+      .top = request.request.sampling.num_logprobs > 0 ? &outcome.sample.top : nullptr};
+  request.tokens.push_back(outcome.sample.id);
+  scheduler.OnToken(request.id);
+  ++metrics.output_tokens;
+  request.request.sink->OnToken(request.id, event);
+  const StopReason reason = ReasonToStop(request);
+  if (reason != StopReason::kNone) Finish(request, reason, {});
+}
+
+StopReason Engine::State::ReasonToStop(const LiveRequest& request) const {
+  const auto& ends = request.request.end_tokens;
+  if (std::find(ends.begin(), ends.end(), request.tokens.back()) != ends.end()) {
+    return StopReason::kEnd;
+  }
+  return request.tokens.size() >= request.max_tokens ? StopReason::kLength : StopReason::kNone;
+}
+
+// The pool itself is too small for a sequence that grew: it ends where the pool ends, as at the end
+// of its context. Without a single output token that is an error (Check tells it beforehand).
+void Engine::State::EndUnserviceable() {
+  for (const RequestId id : plan->unserviceable) {
+    LiveRequest& request = *live.find(id)->second;
+    if (request.num_output() > 0) {
+      Finish(request, StopReason::kLength, {});
+      continue;
+    }
+    Finish(request, StopReason::kError,
+           "prompt has " + std::to_string(request.prompt_tokens) +
+               " tokens, but the KV pool can give one sequence at most " +
+               std::to_string(std::min<uint64_t>(kv_tokens, config.max_seq_tokens)));
+  }
+}
+
+// The one place where a request ends. Its pages go back in the edit of the next step.
+void Engine::State::Finish(LiveRequest& request, StopReason reason, std::string message) {
+  const RequestId id = request.id;
+  if (scheduler.sequence(id).has_value()) {
+    ended.push_back(id);
+  } else {
+    scheduler.Remove(id, *pager);  // it only queues: no edit
+  }
+  num_running -= request.running ? 1 : 0;
+  no_longer_waiting += request.admitted ? 0 : 1;
+  uint64_t& count = reason == StopReason::kCancelled ? metrics.requests_cancelled
+                    : reason == StopReason::kError   ? metrics.requests_failed
+                                                     : metrics.requests_finished;
+  ++count;
+  const bool started = request.num_output() > 0;
+  FinishEvent event;
+  event.reason = reason;
+  event.message = std::move(message);
+  event.timings = {.queued_us = request.admitted ? request.admitted_us - request.submit_us : 0,
+                   .prompt_us = started ? request.first_token_us - request.admitted_us : 0,
+                   .decode_us = started ? request.last_token_us - request.first_token_us : 0,
+                   .longest_gap_us = request.longest_gap_us,
+                   .prompt_tokens = request.prompt_tokens,
+                   .output_tokens = request.num_output(),
+                   .cached_tokens = 0,
+                   .preemptions = request.preemptions};
+  const auto node = live.extract(id);  // ended for the sink's callback, too, and alive during it
+  request.request.sink->OnFinish(id, event);
+}
+
+}  // namespace kvrm
