@@ -32,7 +32,9 @@ class LayersTest(unittest.TestCase):
 
     def test_include_past_a_layer_is_for_tests_only(self):
         text = '#include "low/l.h"\n'
-        self.assertEqual(check({"src/high/h_test.cc": text}), (0, ""))
+        for name in ["h_test.cc", "test_world.h", "h_testing.h", "h_fuzz.cc"]:
+            self.assertEqual(check({f"src/high/{name}": text}), (0, ""))
+        self.assertEqual(check({"src/high/latest.cc": text})[0], 1)
         self.assertEqual(check({"src/high/h.cc": text}),
                          (1, "src/high/h.cc:1: high must not include low\n"))
 
