@@ -41,6 +41,11 @@ class LayersTest(unittest.TestCase):
     def test_test_must_not_include_upwards(self):
         self.assertEqual(check({"src/low/l_test.cc": '#include "high/h.h"\n'})[0], 1)
 
+    def test_tests_line_is_for_tests_only(self):
+        layers, text = LAYERS + "low tests: mid\n", '#include "mid/m.h"\n'
+        self.assertEqual(check({"src/low/l_test.cc": text}, layers), (0, ""))
+        self.assertEqual(check({"src/low/l.cc": text}, layers)[0], 1)
+
     def test_sibling_include_needs_its_path(self):
         code, text = check({"src/low/l.cc": '#include "l.h"\n'})
         self.assertEqual(code, 1)
