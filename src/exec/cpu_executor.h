@@ -13,6 +13,10 @@ namespace kvrm {
 
 enum class SimdLevel : uint8_t { kAuto, kPortable, kAvx2, kAvx512 };  // --simd
 
+// Tests only: what a broken executor would do in its replays (never in warm-up). Each must turn law
+// I1 red: hash_mismatches, or the allocation hook.
+enum class ReplayMutant : uint8_t { kNone, kDropOp, kMoveBuffer, kAllocate };
+
 struct CpuExecutorConfig {
   uint32_t max_slots = 32;
   uint32_t max_seq_tokens = 0;
@@ -22,6 +26,7 @@ struct CpuExecutorConfig {
   std::byte* kv_base[kMaxKvGroups] = {};  // base addresses of the pager's ranges
   SimdLevel simd = SimdLevel::kAuto;
   bool protect_program = false;  // program memory read-only after warm-up (tests)
+  ReplayMutant mutant = ReplayMutant::kNone;
 };
 
 // `model` and `pool` outlive the executor. Errors: SIMD level not offered by this CPU, model shapes

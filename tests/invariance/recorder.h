@@ -1,0 +1,49 @@
+// What a request leaves behind, bit for bit: tokens, logits of every sampled row, and the K and V
+// bytes of every token place. Test code.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "engine/engine.h"
+#include "model/config.h"
+
+namespace kvrm::testing {
+
+struct Recording {
+  std::vector<TokenId> tokens;
+  std::vector<float> logits;        // [tokens, vocab]
+  std::vector<std::byte> kv_bytes;  // [token places, layers, heads, 2 * head_dim values]
+  StopReason reason = StopReason::kNone;
+  std::string message;
+  bool finished = false;
+};
+
+// Bytes of K and V of one token place in every layer: a column of each K tile, a row of each V
+// tile.
+void AppendTokenBytes(const ModelConfig& config, const KvGeometry& geometry, const FrameView& frame,
+                      const std::byte* base, uint32_t slot, uint32_t token,
+                      std::vector<std::byte>& out);
+
+// Observer and sink of all requests of one engine. The K and V of a request are copied at its last
+// step: `final_tokens` = prompt + output - 1 places are then in the cache.
+class Recorder final : public StepObserver, public EventSink {
+ public:
+  Recorder(const ModelConfig& config, Engine& engine) : config_(config), engine_(engine) {}
+
+  void Watch(RequestId id, uint32_t final_tokens) { final_tokens_[id.value] = final_tokens; }
+  Recording& of(RequestId id) { return recordings_[id.value]; }
+
+  void OnStep(const StepPlan& plan, const FrameView& frame, const StepResult& result) override;
+  void OnToken(RequestId id, const TokenEvent& event) override;
+  void OnFinish(RequestId id, const FinishEvent& event) override;
+
+ private:
+  const ModelConfig& config_;
+  Engine& engine_;
+  std::map<uint64_t, uint32_t> final_tokens_;
+  std::map<uint64_t, Recording> recordings_;
+};
+
+}  // namespace kvrm::testing
