@@ -27,8 +27,12 @@ RandomModelSpec SmallSpec() {
 }
 
 TestStack::TestStack(const TestStackConfig& config) {
-  file_bytes_ = WriteRandomModel(config.spec);
-  file_ = Must(GgufFile::Parse(file_bytes_, "random"));
+  if (config.model_path.empty()) {
+    file_bytes_ = WriteRandomModel(config.spec);
+    file_ = Must(GgufFile::Parse(file_bytes_, "random"));
+  } else {
+    file_ = Must(GgufFile::Open(config.model_path));
+  }
   model_ = Must(Model::Load(*file_, config.load));
   pool_ = std::make_unique<WorkerPool>(config.num_threads);
   PagerConfig pager;
@@ -93,9 +97,9 @@ FrameView TestStack::Publish(const std::vector<Feed>& feeds) {
       row.position = row.kv_index = first + i;
       row.mask_id = kNone32;
       row.lse_target = -1;
-      const bool last = i + 1 == feed.tokens.size();
-      row.flags = last ? kRowWantLogits : 0;
-      row.logits_idx = last ? num_logits++ : kNone32;
+      const bool wanted = feed.all_logits || i + 1 == feed.tokens.size();
+      row.flags = wanted ? kRowWantLogits : 0;
+      row.logits_idx = wanted ? num_logits++ : kNone32;
       rows.push_back(row);
     }
     slots.push_back(slot);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "exec/cpu_executor.h"
@@ -12,7 +13,8 @@
 namespace kvrm::testing {
 
 struct TestStackConfig {
-  RandomModelSpec spec;
+  RandomModelSpec spec;    // of the random model ...
+  std::string model_path;  // ... unless a file is named; then spec.context bounds a sequence
   LoadOptions load;
   KvFormat kv_format = KvFormat::kF16;
   uint32_t max_slots = 8;
@@ -32,10 +34,11 @@ class TestStack {
   explicit TestStack(
       const TestStackConfig& config);  // fails the test when something cannot be made
 
-  // Tokens that one sequence computes in a step; the logits of the last are wanted.
+  // Tokens that one sequence computes in a step; the logits of the last, or of all, are wanted.
   struct Feed {
     SeqId seq;
     std::vector<TokenId> tokens;
+    bool all_logits = false;
   };
   SeqId Open();
   void Close(SeqId seq);
