@@ -123,8 +123,9 @@ class Parser {
     const uint64_t limit =
         std::min<uint64_t>(cursor_.left() / min_entry_bytes, std::numeric_limits<uint32_t>::max());
     if (count <= limit) return Ok();
-    return InvalidInput(std::string(field) + " is " + Str(count) + ", the " + Str(cursor_.left()) +
-                        " bytes left in the file hold at most " + Str(limit));
+    return InvalidInput(std::string(field) + " is " + Str(count) + ", the last " +
+                        Str(cursor_.left()) + " of the file's " + Str(bytes_.size()) +
+                        " bytes hold at most " + Str(limit));
   }
 
   Status ReadKey(uint64_t index) {

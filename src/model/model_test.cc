@@ -2,31 +2,22 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "base/test_data.h"
-#include "model/gguf_writer.h"
 #include "model/llama_tensors.h"
-#include "model/random_model.h"
+#include "model/model_test_support.h"
 
 namespace kvrm {
 namespace {
 
-// A file in memory, with the bytes that it views.
-struct MemoryFile {
-  std::vector<std::byte> bytes;
-  std::unique_ptr<const GgufFile> file;
-};
-MemoryFile OpenRandom(const RandomModelSpec& spec) {
-  MemoryFile memory{WriteRandomModel(spec), nullptr};
-  auto file = GgufFile::Parse(memory.bytes, "random.gguf");
-  EXPECT_TRUE(file.ok()) << file.error().message;
-  memory.file = std::move(file).value();
-  return memory;
-}
+using testing::EditedModel;
+using testing::MemoryFile;
+using testing::OpenRandom;
 
 std::unique_ptr<const Model> LoadOrDie(const GgufFile& file, const LoadOptions& options) {
   auto model = Model::Load(file, options);
@@ -159,39 +150,11 @@ TEST(Model, BytesDoNotDependOnThreads) {
 
 // A fused linear has one encoding: exact where all of its tensors are four-bit, else q8.
 TEST(Model, FusedTensorsShareOneEncoding) {
-  RandomModelSpec spec;
-  spec.linear_type = DType::kQ4_1;
-  const std::vector<std::byte> bytes = WriteRandomModel(spec);
-  const auto file = GgufFile::Parse(bytes, "random.gguf");
-  ASSERT_TRUE(file.ok());
   for (const DType value_type : {DType::kQ4_0, DType::kQ8_0}) {
-    GgufWriter writer;
-    writer.AddString("general.architecture", "llama");
-    for (const auto& [key, value] : (*file)->metadata()) {
-      if (const auto* u = std::get_if<uint64_t>(&value.data)) {
-        writer.AddUint32(key, static_cast<uint32_t>(*u));
-      } else if (const auto* d = std::get_if<double>(&value.data)) {
-        writer.AddFloat32(key, static_cast<float>(*d));
-      } else if (const auto* s = std::get_if<GgufValue::Strings>(&value.data)) {
-        writer.AddStrings(key, *s);
-      }
-    }
-    writer.AddString("tokenizer.ggml.model", "gpt2");
-    for (const GgufTensor& tensor : (*file)->tensors()) {
-      if (tensor.name == "blk.1.attn_v.weight") {
-        const DTypeInfo& info = GetDType(value_type);
-        writer.AddTensor(
-            tensor.name, value_type, tensor.dims,
-            std::vector<std::byte>(tensor.num_values / info.block_values * info.block_bytes));
-      } else {
-        writer.AddTensor(tensor.name, tensor.type, tensor.dims,
-                         {tensor.data.begin(), tensor.data.end()});
-      }
-    }
-    const auto mixed_bytes = writer.Finish();
-    const auto mixed = GgufFile::Parse(mixed_bytes, "mixed.gguf");
-    ASSERT_TRUE(mixed.ok()) << mixed.error().message;
-    const auto model = LoadOrDie(**mixed, {});
+    const MemoryFile mixed =
+        EditedModel({}).Put("blk.1.attn_v.weight", value_type, {64, 32}).Open();
+    ASSERT_TRUE(mixed.file) << mixed.error;
+    const auto model = LoadOrDie(*mixed.file, {});
     ASSERT_NE(model, nullptr);
     EXPECT_EQ(model->layers()[0].qkv.encoding, Encoding::kQ4);
     EXPECT_EQ(model->layers()[1].qkv.encoding,

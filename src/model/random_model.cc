@@ -51,7 +51,9 @@ size_t ScaleOffset(DType type) { return type == DType::kQ6_K ? 208 : 0; }
 // One block of a quantised type whose values are spread evenly over about [-a, a].
 void FillQuantBlock(DType type, float a, size_t at, Random* random,
                     std::vector<std::byte>* blocks) {
-  const float width = a * random->Uniform(0.75f, 1.25f);
+  // Codes reach one step further down than up: scales of both signs even that out.
+  const float sign = (random->Next() & 1) != 0 ? 1.0f : -1.0f;
+  const float width = sign * a * random->Uniform(0.75f, 1.25f);
   const size_t block_bytes = GetDType(type).block_bytes;
   for (size_t i = 0; i < block_bytes; ++i) {
     (*blocks)[at + i] = static_cast<std::byte>(random->Next() & 0xFF);
