@@ -1,0 +1,329 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ops/attention_test_world.h"
+#include "ops/kernel_test_support.h"
+#include "ops/op_args.h"
+
+namespace kvrm::ops {
+namespace {
+
+using testing::AllMachines;
+using testing::kNaN;
+using testing::kUntouched;
+using testing::Pick;
+using testing::SameBytes;
+using testing::Shape;
+using testing::VectorMachines;
+using testing::World;
+
+constexpr uint32_t kContexts[] = {1,   2,   15,  16,  17,  31,  100, 128, 129,
+                                  255, 256, 257, 300, 511, 512, 513, 600};
+
+Shape RandomShape(std::mt19937& rng) {
+  Shape shape;
+  shape.format = rng() % 2 == 0 ? KvFormat::kF32 : KvFormat::kF16;
+  shape.group = Pick({1, 2, 3, 4, 7, 8}, rng);
+  shape.num_kv_heads = Pick({1, 2, 3}, rng);
+  shape.head_dim = Pick({32, 64, 80, 96, 128}, rng);
+  shape.window = Pick({0, 0, 0, 1, 8, 100, 256, 300}, rng);
+  shape.soft_cap = rng() % 4 == 0 ? 5.0f : 0.0f;
+  // int8 rows are made of groups of 32 per KV head; the model loader asks for the same.
+  const bool can_int8 = shape.group * shape.head_dim % 32 == 0;
+  shape.kind = can_int8 && rng() % 2 == 0 ? ActivationKind::kInt8 : ActivationKind::kFloat;
+  return shape;
+}
+
+std::string Describe(const KernelTable& machine, const Shape& s, size_t tokens, size_t rows) {
+  return std::string(machine.name) + (s.format == KvFormat::kF32 ? " f32" : " f16") + " group " +
+         std::to_string(s.group) + " dim " + std::to_string(s.head_dim) + " window " +
+         std::to_string(s.window) + " tokens " + std::to_string(tokens) + " rows " +
+         std::to_string(rows);
+}
+
+// Cuts the chunks of every row into tasks at random, and the KV heads of each cut too.
+struct Split {
+  std::vector<AttentionTask> tasks;
+  std::vector<SplitRow> rows;
+};
+Split RandomSplit(World& world, uint32_t num_kv_heads) {
+  Split split;
+  const uint32_t num_chunks = world.NumChunks();
+  for (uint32_t r = 0; r < world.rows.size(); ++r) {
+    uint32_t num_tasks = 0;
+    for (uint32_t chunk = 0; chunk < num_chunks;) {
+      const uint32_t end = chunk + 1 + world.rng() % (num_chunks - chunk);
+      const uint32_t cut = world.rng() % (num_kv_heads + 1);
+      for (const auto& [first, last] : {std::pair{0u, cut}, std::pair{cut, num_kv_heads}}) {
+        if (first == last) continue;
+        AttentionTask task = world.WholeTask(r, 1);
+        task.kv_head_begin = static_cast<uint16_t>(first);
+        task.kv_head_end = static_cast<uint16_t>(last);
+        task.chunk_begin = chunk;
+        task.chunk_end = end;
+        task.split = r;
+        split.tasks.push_back(task);
+        ++num_tasks;
+      }
+      chunk = end;
+    }
+    split.rows.push_back({r, num_chunks, num_tasks, r * num_chunks});
+  }
+  std::shuffle(split.tasks.begin(), split.tasks.end(), world.rng);
+  return split;
+}
+
+// Includes the spare row and the padding of every row, which no task may write (B026), and pages
+// that are NaN wherever no visible token lives.
+TEST(Attention, EveryMachineEqualsTheReference) {
+  std::mt19937 rng(1);
+  for (uint32_t repeat = 0; repeat < 150; ++repeat) {
+    const Shape shape = RandomShape(rng);
+    const uint32_t tokens = kContexts[repeat % std::size(kContexts)];
+    const uint32_t rows = 1 + rng() % std::min(tokens, kMaxTaskRows);
+    World world(shape, tokens, rows, repeat);
+    const auto want = world.Run(ReferenceKernels(), world.Whole());
+    for (const KernelTable* machine : VectorMachines()) {
+      EXPECT_TRUE(SameBytes(world.Run(*machine, world.Whole()), want))
+          << Describe(*machine, shape, tokens, rows);
+    }
+  }
+}
+
+TEST(Attention, ResultIsTheSoftmaxOfTheVisibleTokens) {
+  std::mt19937 rng(2);
+  for (uint32_t repeat = 0; repeat < 40; ++repeat) {
+    Shape shape = RandomShape(rng);
+    shape.kind = ActivationKind::kFloat;
+    const uint32_t tokens = kContexts[repeat % std::size(kContexts)];
+    const uint32_t rows = std::min(tokens, 3u);
+    World world(shape, tokens, rows, repeat);
+    const auto out = world.Run(ReferenceKernels(), world.Whole());
+    for (uint32_t r = 0; r < rows; ++r) {
+      for (uint32_t h = 0; h < world.NumHeads(); ++h) {
+        const auto got = world.HeadOf(out, r, h);
+        const auto want = world.Oracle(r, h);
+        for (uint32_t d = 0; d < shape.head_dim; ++d) {
+          ASSERT_NEAR(got[d], want[d], 1e-5)
+              << Describe(ReferenceKernels(), shape, tokens, rows) << " head " << h;
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, RowAloneEqualsTheRowInATile) {
+  std::mt19937 rng(3);
+  for (uint32_t repeat = 0; repeat < 40; ++repeat) {
+    const Shape shape = RandomShape(rng);
+    const uint32_t tokens = Pick({4, 17, 257, 258, 300, 513}, rng);
+    World world(shape, tokens, 4, repeat);
+    std::vector<AttentionTask> alone;
+    for (uint32_t r = 0; r < 4; ++r) alone.push_back(world.WholeTask(r, 1));
+    const std::vector<AttentionTask> pairs = {world.WholeTask(2, 2), world.WholeTask(0, 2)};
+    for (const KernelTable* machine : AllMachines()) {
+      const auto want = world.Run(*machine, world.Whole());
+      EXPECT_TRUE(SameBytes(world.Run(*machine, alone), want))
+          << Describe(*machine, shape, tokens, 4);
+      EXPECT_TRUE(SameBytes(world.Run(*machine, pairs), want))
+          << Describe(*machine, shape, tokens, 4);
+    }
+  }
+}
+
+TEST(Attention, SplitTasksEqualWholeTasks) {
+  std::mt19937 rng(4);
+  for (uint32_t repeat = 0; repeat < 60; ++repeat) {
+    const Shape shape = RandomShape(rng);
+    const uint32_t tokens = Pick({1, 256, 257, 600, 769, 1030}, rng);
+    const uint32_t rows = 1 + rng() % std::min(tokens, 2u);
+    World world(shape, tokens, rows, repeat);
+    const Split split = RandomSplit(world, shape.num_kv_heads);
+    for (const KernelTable* machine : AllMachines()) {
+      EXPECT_TRUE(SameBytes(world.Run(*machine, split.tasks, split.rows),
+                            world.Run(*machine, world.Whole())))
+          << Describe(*machine, shape, tokens, rows);
+    }
+  }
+}
+
+TEST(Attention, SegmentsDoNotShow) {
+  std::mt19937 rng(5);
+  for (uint32_t repeat = 0; repeat < 10; ++repeat) {
+    const Shape shape = RandomShape(rng);
+    World world(shape, 600, 3, repeat);
+    for (const KernelTable* machine : AllMachines()) {
+      World cut = world;
+      cut.CutSegments();
+      EXPECT_TRUE(SameBytes(cut.Run(*machine, cut.Whole()), world.Run(*machine, world.Whole())))
+          << Describe(*machine, shape, 600, 3);
+    }
+  }
+}
+
+TEST(Attention, TaskWritesItsOwnHeadsAndRowsOnly) {
+  Shape shape;
+  shape.num_kv_heads = 3;
+  for (const KernelTable* machine : AllMachines()) {
+    World world(shape, 40, 3, 6);
+    AttentionTask task = world.WholeTask(1, 1);
+    task.kv_head_begin = 1;
+    task.kv_head_end = 2;
+    const auto out = world.Run(*machine, {task});
+    const size_t head_bytes = size_t{shape.group} * shape.head_dim * sizeof(float);
+    const size_t begin = world.OutStride() + head_bytes;
+    for (size_t i = 0; i < out.size(); ++i) {
+      if (i < begin || i >= begin + head_bytes) {
+        ASSERT_EQ(out[i], kUntouched) << machine->name << " byte " << i;
+      }
+    }
+  }
+}
+
+TEST(Attention, NaNThatARowSeesReachesItsOutput) {
+  for (const KernelTable* machine : AllMachines()) {
+    for (KvFormat format : {KvFormat::kF32, KvFormat::kF16}) {
+      for (bool in_key : {true, false}) {
+        Shape shape;
+        shape.format = format;
+        World world(shape, 300, 2, 7);
+        (in_key ? world.Key(20, 1, 3) : world.Value(20, 1, 3)) = kNaN;
+        world.Fill();
+        const auto out = world.Run(*machine, world.Whole());
+        EXPECT_TRUE(std::isnan(world.HeadOf(out, 1, shape.group)[3])) << machine->name;
+        EXPECT_FALSE(std::isnan(world.HeadOf(out, 1, 0)[3])) << "the other KV head is clean";
+      }
+    }
+  }
+}
+
+// "Window of W sees W + 1 tokens": it sees the current token and the W - 1 before it, in every
+// path: one row, a tile of rows, split tasks; and also when older pages are gone.
+TEST(B078, WindowSeesTheCurrentTokenAndTheOnesJustBefore) {
+  constexpr uint32_t kTokens = 300;
+  for (const KernelTable* machine : AllMachines()) {
+    for (uint32_t window : {1u, 8u, 40u, 260u}) {
+      Shape shape;
+      shape.window = window;
+      World world(shape, kTokens, 4, 8);
+      const Split split = RandomSplit(world, shape.num_kv_heads);
+      const std::vector<AttentionTask> alone = {world.WholeTask(0, 1), world.WholeTask(1, 1),
+                                                world.WholeTask(2, 1), world.WholeTask(3, 1)};
+      const auto before = world.Run(*machine, world.Whole());
+      for (uint32_t distance : {0u, 6u, 7u, 8u, 9u, window - 1, window, window + 1}) {
+        World changed = world;
+        const uint32_t token = kTokens - 1 - distance;
+        for (uint32_t d = 0; d < shape.head_dim; ++d) changed.Value(token, 0, d) += 5.0f;
+        changed.Fill();
+        for (const auto& out :
+             {changed.Run(*machine, changed.Whole()), changed.Run(*machine, alone),
+              changed.Run(*machine, split.tasks, split.rows)}) {
+          for (uint32_t r = 0; r < 4; ++r) {
+            const bool visible =
+                token <= world.rows[r].kv_index && world.rows[r].kv_index - token < window;
+            EXPECT_EQ(world.HeadOf(out, r, 0) != world.HeadOf(before, r, 0), visible)
+                << machine->name << " window " << window << " distance " << distance << " row "
+                << r;
+          }
+        }
+      }
+      World trimmed = world;
+      trimmed.DropPagesBefore(world.rows[0].kv_index + 1 - window);
+      EXPECT_TRUE(SameBytes(trimmed.Run(*machine, trimmed.Whole()), before)) << machine->name;
+      EXPECT_TRUE(SameBytes(trimmed.Run(*machine, split.tasks, split.rows), before))
+          << machine->name;
+    }
+  }
+}
+
+// "Real but very negative scores give zero": no finite stand-in for minus infinity may be reached.
+TEST(B076, VeryNegativeScoresAreANormalSoftmax) {
+  for (const KernelTable* machine : AllMachines()) {
+    for (KvFormat format : {KvFormat::kF32, KvFormat::kF16}) {
+      Shape shape;
+      shape.format = format;
+      World world(shape, 270, 2, 9);
+      for (uint32_t h = 0; h < shape.num_kv_heads; ++h) {
+        for (uint32_t t = 0; t < 270; ++t) {
+          for (uint32_t d = 0; d < shape.head_dim; ++d) {
+            world.Key(t, h, d) = d == 0 ? -1000.0f : d == 1 ? static_cast<float>(t % 3) : 0.0f;
+          }
+        }
+      }
+      world.Fill();
+      for (uint32_t r = 0; r < 2; ++r) {
+        for (uint32_t h = 0; h < world.NumHeads(); ++h) {
+          world.queries[r * world.QueryStride() + h * shape.head_dim] = 400.0f;
+          world.queries[r * world.QueryStride() + h * shape.head_dim + 1] = 1.0f;
+        }
+      }
+      const auto out = world.Run(*machine, world.Whole());
+      for (uint32_t h = 0; h < world.NumHeads(); ++h) {
+        const auto got = world.HeadOf(out, 1, h);
+        const auto want = world.Oracle(1, h);
+        // Scores near -1e5 have steps of 1/128 in float: p is that near to the truth, no nearer.
+        for (uint32_t d = 0; d < shape.head_dim; ++d) {
+          EXPECT_NEAR(got[d], want[d], 0.02) << machine->name;
+        }
+      }
+    }
+  }
+}
+
+TEST(B076, RowThatSeesNothingGivesExactZeros) {
+  for (const KernelTable* machine : AllMachines()) {
+    for (ActivationKind kind : {ActivationKind::kFloat, ActivationKind::kInt8}) {
+      Shape shape;
+      shape.kind = kind;
+      shape.window = 8;
+      World world(shape, 600, 1, 10);
+      AttentionTask none = world.WholeTask(0, 1);
+      none.chunk_end = 0;
+      AttentionTask too_old = world.WholeTask(0, 1);  // the window lies in chunk 2
+      too_old.chunk_end = 2;
+      const std::vector<SplitRow> splits = {{0, 2, 2, 0}};
+      AttentionTask first = too_old;
+      first.split = 0;
+      first.chunk_end = 1;
+      AttentionTask second = first;
+      second.chunk_begin = 1;
+      second.chunk_end = 2;
+      for (const auto& out : {world.Run(*machine, {none}), world.Run(*machine, {too_old}),
+                              world.Run(*machine, {first, second}, splits)}) {
+        const ActivationLayout layout{world.Width()};
+        const size_t used = kind == ActivationKind::kFloat
+                                ? world.Width() * sizeof(float)
+                                : layout.offset_offset() + layout.groups() * sizeof(int32_t);
+        for (size_t i = 0; i < used; ++i) ASSERT_EQ(out[i], std::byte{0}) << machine->name;
+      }
+    }
+  }
+}
+
+// A part of a split that holds no visible token has no say in the whole.
+TEST(B076, EmptyPartOfASplitHasNoEffect) {
+  for (const KernelTable* machine : AllMachines()) {
+    Shape shape;
+    shape.window = 100;
+    World world(shape, 600, 1, 11);  // visible: 500..599, chunks 1 and 2 of 0..2
+    std::vector<AttentionTask> tasks;
+    for (uint32_t chunk : {1u, 0u, 2u}) {
+      AttentionTask task = world.WholeTask(0, 1);
+      task.chunk_begin = chunk;
+      task.chunk_end = chunk + 1;
+      task.split = 0;
+      tasks.push_back(task);
+    }
+    EXPECT_TRUE(
+        SameBytes(world.Run(*machine, tasks, {{0, 3, 3, 0}}), world.Run(*machine, world.Whole())))
+        << machine->name;
+  }
+}
+
+}  // namespace
+}  // namespace kvrm::ops
