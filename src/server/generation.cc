@@ -1,0 +1,251 @@
+#include "server/generation.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace kvrm {
+namespace {
+
+constexpr double kUsPerMs = 1000.0;
+
+uint64_t CountCharacters(std::string_view utf8) {
+  return static_cast<uint64_t>(std::count_if(utf8.begin(), utf8.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
+}
+
+}  // namespace
+
+void Generation::Sink::OnToken(RequestId, const TokenEvent& event) {
+  MailboxEvent mail;
+  mail.generation = generation;
+  mail.choice = index;
+  mail.token = event.token;
+  mail.logprob = event.logprob;
+  if (event.top != nullptr) mail.top = *event.top;
+  mailbox->Append(std::move(mail));
+}
+
+void Generation::Sink::OnFinish(RequestId, const FinishEvent& event) {
+  MailboxEvent mail;
+  mail.generation = generation;
+  mail.choice = index;
+  mail.finish = std::make_unique<FinishEvent>(event);
+  mailbox->Append(std::move(mail));
+}
+
+Generation::Generation(PreparedRequest prepared, ResponseHead head, const Tokenizer& tokenizer,
+                       Mailbox& mailbox)
+    : prepared_(std::move(prepared)),
+      head_(std::move(head)),
+      tokenizer_(tokenizer),
+      chunks_(head_, prepared_.request.include_usage) {
+  const size_t count = prepared_.prompts.size() * prepared_.request.n;
+  choices_.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    choices_.push_back(std::make_unique<Choice>(tokenizer, prepared_.request.stop));
+    Sink& sink = choices_.back()->sink;
+    sink.generation = this;
+    sink.mailbox = &mailbox;
+    sink.index = static_cast<uint32_t>(i);
+  }
+  num_unfinished_ = num_choices();
+}
+
+// Choices of one prompt are neighbours: index = prompt * n + choice.
+GenerateRequest Generation::EngineRequest(uint32_t index, uint32_t max_seq_tokens,
+                                          uint64_t seed) const {
+  const ParsedRequest& wanted = prepared_.request;
+  GenerateRequest request;
+  request.prompt = prepared_.prompts[index / wanted.n];
+  request.sampling = wanted.sampling;
+  request.sampling.seed = seed;
+  request.sampling.choice = index % wanted.n;
+  // The produced token's own log-probability needs at least one alternative to be computed.
+  if (wanted.logprobs) request.sampling.num_logprobs = std::max<uint32_t>(*wanted.logprobs, 1);
+  const auto room = max_seq_tokens - static_cast<uint32_t>(request.prompt.size());
+  request.max_new_tokens = std::min(wanted.max_tokens.value_or(room), room);
+  request.min_new_tokens = std::min(wanted.min_tokens, request.max_new_tokens);
+  request.end_tokens = prepared_.end_tokens;
+  request.sink = &choices_[index]->sink;
+  return request;
+}
+
+void Generation::Opened(uint32_t index) {
+  choices_[index]->open = true;
+  ++num_open_;
+}
+
+void Generation::NotTaken(uint32_t index) {
+  choices_[index]->open = false;
+  --num_open_;
+}
+
+Generation::Next Generation::Apply(const MailboxEvent& event) {
+  Choice& choice = *choices_[event.choice];
+  KVRM_CHECK(choice.open, "no event comes after OnFinish");
+  if (event.finish != nullptr) return OnFinish(choice, event.choice, *event.finish);
+  return OnToken(choice, event.choice, event);
+}
+
+bool Generation::IsEndToken(TokenId id) const {
+  return std::find(prepared_.end_tokens.begin(), prepared_.end_tokens.end(), id) !=
+         prepared_.end_tokens.end();
+}
+
+Generation::Next Generation::OnToken(Choice& choice, uint32_t index, const MailboxEvent& event) {
+  // Tokens that were under way when the stop string matched do not count.
+  if (complete_ || choice.stopped) return Next::kGoOn;
+  ++choice.num_tokens;
+  if (prepared_.request.logprobs) NoteToken(choice, event);
+  if (IsEndToken(event.token)) return Next::kGoOn;
+  const std::string text = choice.text_stream.Push(event.token);
+  if (!text.empty()) Emit(choice, index, text);
+  if (!choice.text_stream.stopped()) return Next::kGoOn;
+  choice.stopped = true;
+  return Next::kCancelChoice;
+}
+
+void Generation::NoteToken(Choice& choice, const MailboxEvent& event) {
+  const auto bytes_of = [this](TokenId id) {
+    return std::string(tokenizer_.TokenBytes(id, /*with_special=*/true));
+  };
+  TokenInfo info;
+  info.bytes = bytes_of(event.token);
+  info.logprob = event.logprob;
+  info.text_offset = choice.num_characters;
+  choice.num_characters += CountCharacters(info.bytes);
+  const size_t wanted = std::min<size_t>(*prepared_.request.logprobs, event.top.size());
+  for (size_t i = 0; i < wanted; ++i) {
+    info.top.emplace_back(bytes_of(event.top[i].id), event.top[i].logprob);
+  }
+  choice.tokens.push_back(std::move(info));
+}
+
+void Generation::Emit(Choice& choice, uint32_t index, const std::string& text) {
+  if (!stream()) {
+    choice.text += text;
+    return;
+  }
+  Usage storage;
+  const Usage* usage = ChunkUsage(storage);
+  if (head_.api == Api::kChat && !choice.role_sent) chunks_.Role(output_, index, usage);
+  choice.role_sent = true;
+  const bool logprobs = prepared_.request.logprobs.has_value();
+  chunks_.Text(output_, index, text, logprobs ? &choice.tokens : nullptr, usage);
+  choice.tokens.clear();
+  any_output_ = true;
+}
+
+Generation::Next Generation::OnFinish(Choice& choice, uint32_t index, const FinishEvent& event) {
+  choice.open = false;
+  --num_open_;
+  choice.timings = event.timings;
+  if (complete_) return Next::kGoOn;
+  if (event.reason == StopReason::kError) {
+    Fail({500, event.message.empty() ? "the model produced no usable numbers" : event.message,
+          "server_error", "", "generation_failed"});
+    return Next::kCancelAll;
+  }
+  if (event.reason == StopReason::kCancelled && !choice.stopped) {
+    Fail({503, "the server is shutting down", "unavailable_error", "", "shutting_down"});
+    return Next::kCancelAll;
+  }
+  if (!choice.stopped) {
+    const std::string rest = choice.text_stream.Finish();
+    if (!rest.empty()) Emit(choice, index, rest);
+  }
+  choice.finish_reason = event.reason == StopReason::kLength && !choice.stopped ? "length" : "stop";
+  --num_unfinished_;
+  if (stream()) EmitFinish(choice, index);
+  if (num_unfinished_ == 0) Complete();
+  return Next::kGoOn;
+}
+
+void Generation::EmitFinish(Choice& choice, uint32_t index) {
+  Usage storage;
+  const Usage* usage = ChunkUsage(storage);
+  if (head_.api == Api::kChat && !choice.role_sent) chunks_.Role(output_, index, usage);
+  choice.role_sent = true;
+  const bool last = num_unfinished_ == 0;
+  const Timings timings = CurrentTimings();
+  const bool with_timings = last && !prepared_.request.include_usage;
+  chunks_.Finish(output_, index, choice.finish_reason,
+                 choice.tokens.empty() ? nullptr : &choice.tokens, usage,
+                 with_timings ? &timings : nullptr);
+  choice.tokens.clear();
+  any_output_ = true;
+}
+
+void Generation::Complete() {
+  complete_ = true;
+  if (stream()) {
+    if (prepared_.request.include_usage) {
+      chunks_.UsageOnly(output_, CurrentUsage(), CurrentTimings());
+    }
+    AppendDoneEvent(output_);
+    return;
+  }
+  std::vector<ChoiceResult> results;
+  results.reserve(choices_.size());
+  for (const auto& choice : choices_) {
+    ChoiceResult result;
+    result.index = choice->sink.index;
+    result.text = std::move(choice->text);
+    result.finish_reason = choice->finish_reason;
+    result.logprobs = prepared_.request.logprobs ? &choice->tokens : nullptr;
+    results.push_back(std::move(result));
+  }
+  output_ = ResponseBody(head_, results, CurrentUsage(), CurrentTimings());
+}
+
+// A stream that has begun ends with an error event; anything else is answered with the status.
+void Generation::Fail(ApiError error) {
+  if (complete_) return;
+  complete_ = true;
+  failed_ = true;
+  if (stream() && any_output_) {
+    AppendErrorEvent(output_, error);
+    return;
+  }
+  output_.clear();
+  error_ = std::move(error);
+}
+
+std::string Generation::TakeOutput() {
+  if (!stream() && !complete_) return {};
+  return std::exchange(output_, {});
+}
+
+Usage Generation::CurrentUsage() const {
+  Usage usage;
+  for (const auto& prompt : prepared_.prompts) usage.prompt_tokens += prompt.size();
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    usage.completion_tokens += choices_[i]->num_tokens;
+    if (i % prepared_.request.n == 0) usage.cached_tokens += choices_[i]->timings.cached_tokens;
+  }
+  return usage;
+}
+
+// Counts of all choices together; times of the slowest, since choices run side by side.
+Timings Generation::CurrentTimings() const {
+  Timings sum;
+  for (const auto& choice : choices_) {
+    const RequestTimings& t = choice->timings;
+    sum.cache_n += t.cached_tokens;
+    sum.prompt_n += t.prompt_tokens - std::min(t.prompt_tokens, t.cached_tokens);
+    sum.predicted_n += choice->num_tokens;
+    sum.prompt_ms = std::max(sum.prompt_ms, static_cast<double>(t.prompt_us) / kUsPerMs);
+    sum.predicted_ms = std::max(sum.predicted_ms, static_cast<double>(t.decode_us) / kUsPerMs);
+  }
+  return sum;
+}
+
+const Usage* Generation::ChunkUsage(Usage& storage) const {
+  if (!prepared_.request.continuous_usage) return nullptr;
+  storage = CurrentUsage();
+  return &storage;
+}
+
+}  // namespace kvrm

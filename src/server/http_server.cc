@@ -1,0 +1,313 @@
+#include "server/http_server.h"
+
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <future>
+#include <utility>
+
+#include "server/http_session.h"
+#include "server/http_text.h"
+
+namespace kvrm {
+namespace {
+
+namespace net = boost::asio;
+using Tcp = net::ip::tcp;
+
+constexpr int kListenBacklog = 4096;
+constexpr uint32_t kReservedFiles = 64;  // descriptors that are no connections
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);
+constexpr auto kTickPeriod = std::chrono::seconds(1);
+constexpr auto kDrainGrace = std::chrono::seconds(1);  // to write the last error events
+
+// As many connections as there are file descriptors for.
+uint32_t ConnectionLimit(uint32_t wanted) {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return wanted;
+  const uint64_t room =
+      files.rlim_cur > 2 * kReservedFiles ? files.rlim_cur - kReservedFiles : files.rlim_cur / 2;
+  return static_cast<uint32_t>(std::min<uint64_t>(wanted, room));
+}
+
+Error ListenError(const ServerConfig& config, std::string_view what,
+                  const boost::system::error_code& ec) {
+  const std::string where = "port " + std::to_string(config.port) + " on " + config.host;
+  if (ec == net::error::address_in_use) return Unavailable(where + ": already in use");
+  return InvalidInput(where + ": " + std::string(what) + ": " + ec.message());
+}
+
+ApiError ShuttingDown() {
+  return {503, "the server is shutting down", "unavailable_error", "", "shutting_down"};
+}
+
+}  // namespace
+
+int64_t SteadyNowUs() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+HttpServer::HttpServer(const ServerConfig& config)
+    : config_(config),
+      work_(net::make_work_guard(io_)),
+      acceptor_(io_),
+      accept_pause_(io_),
+      tick_(io_),
+      drain_timer_(io_) {
+  config_.max_connections = ConnectionLimit(config.max_connections);
+}
+
+HttpServer::~HttpServer() { Stop(); }
+
+// ---- the owner's thread
+// Address reuse only shortens the wait after a restart; it never lets two servers share a port.
+Status HttpServer::Listen() {
+  boost::system::error_code ec;
+  Tcp::resolver resolver(io_);
+  const auto found = resolver.resolve(config_.host, std::to_string(config_.port),
+                                      Tcp::resolver::passive | Tcp::resolver::numeric_service, ec);
+  if (ec || found.empty()) return ListenError(config_, "host unknown", ec);
+  const Tcp::endpoint endpoint = found.begin()->endpoint();
+  acceptor_.open(endpoint.protocol(), ec);
+  if (!ec) acceptor_.set_option(net::socket_base::reuse_address(true), ec);
+  if (!ec) acceptor_.bind(endpoint, ec);
+  if (!ec) acceptor_.listen(kListenBacklog, ec);
+  if (ec) return ListenError(config_, "cannot listen", ec);
+  port_ = acceptor_.local_endpoint(ec).port();
+  return Ok();
+}
+
+void HttpServer::StartThreads() {
+  Accept();
+  ScheduleTick();
+  thread_ = std::thread([this] { io_.run(); });
+}
+
+void HttpServer::Attach(std::function<std::unique_ptr<Service>(std::function<void()> wake)> make) {
+  auto service = make([this] { Wake(); });
+  std::promise<void> attached;
+  net::post(io_, [&] {
+    service_ = std::move(service);
+    service_->Tick(SteadyNowUs());
+    if (phase_ == ServerPhase::kLoading) phase_ = ServerPhase::kReady;
+    attached.set_value();
+  });
+  attached.get_future().wait();
+}
+
+void HttpServer::Wake() {
+  net::post(io_, [this] {
+    if (service_ != nullptr) service_->Dispatch();
+  });
+}
+
+void HttpServer::Drain(std::function<void()> done) {
+  net::post(io_, [this, done = std::move(done)]() mutable {
+    if (drained_ || stopping_) return;
+    drained_ = std::move(done);
+    BeginDrain();
+  });
+}
+
+void HttpServer::Stop() {
+  if (!thread_.joinable()) return;
+  preparing_.join();  // its last tasks post to the I/O thread
+  net::post(io_, [this] {
+    stopping_ = true;
+    phase_ = ServerPhase::kDraining;
+    CloseAll();
+    work_.reset();
+  });
+  thread_.join();
+}
+
+// ---- accepting
+void HttpServer::Accept() {
+  acceptor_.async_accept([this](const boost::system::error_code& ec, Tcp::socket socket) {
+    OnAccept(ec, std::move(socket));
+  });
+}
+
+void HttpServer::OnAccept(const boost::system::error_code& ec, Tcp::socket socket) {
+  if (ec == net::error::operation_aborted || stopping_) return;
+  if (ec) {
+    // Out of descriptors or memory: the waiting connections stay in the backlog for a moment.
+    accept_pause_.expires_after(kAcceptPause);
+    accept_pause_.async_wait([this](const boost::system::error_code& paused) {
+      if (!paused) Accept();
+    });
+    return;
+  }
+  ++counters_.connections_accepted;
+  boost::system::error_code ignored;
+  socket.set_option(Tcp::no_delay(true), ignored);
+  if (config_.send_buffer_bytes > 0) {
+    const net::socket_base::send_buffer_size size(static_cast<int>(config_.send_buffer_bytes));
+    socket.set_option(size, ignored);
+  }
+  if (sessions_.size() >= config_.max_connections) {
+    Refuse(std::move(socket));
+  } else {
+    const auto session = std::make_shared<HttpSession>(*this, std::move(socket));
+    sessions_.insert(session.get());
+    counters_.connections = sessions_.size();
+    session->Start();
+  }
+  Accept();
+}
+
+// Over the limit: one attempt to say so, no session, no waiting.
+void HttpServer::Refuse(Tcp::socket socket) {
+  ++counters_.connections_refused;
+  const std::string body =
+      ErrorBody({503, "too many connections, at most " + std::to_string(config_.max_connections),
+                 "unavailable_error", "", "busy"});
+  HeadFields head;
+  head.status = 503;
+  head.content_type = "application/json";
+  head.content_length = body.size();
+  head.keep_alive = false;
+  head.retry_after_s = 1;
+  const std::string text = HeadText(head) + body;
+  [[maybe_unused]] const auto sent =
+      send(socket.native_handle(), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+// ---- sessions
+void HttpServer::Prepare(Api api, std::string body, std::function<void(Prepared)> done) {
+  net::post(preparing_, [this, api, body = std::move(body), done = std::move(done)]() mutable {
+    auto parsed = ParseRequest(api, body, config_.sampling);
+    body = {};
+    Prepared result;
+    if (auto* error = std::get_if<ApiError>(&parsed)) {
+      result = std::move(*error);
+    } else {
+      result = service_->Prepare(std::move(std::get<ParsedRequest>(parsed)));
+    }
+    net::post(io_, [done = std::move(done), result = std::move(result)]() mutable {
+      done(std::move(result));
+    });
+  });
+}
+
+bool HttpServer::TakeBodyBudget(uint64_t bytes) {
+  if (pending_body_bytes_ + bytes > config_.max_pending_body_bytes) return false;
+  pending_body_bytes_ += bytes;
+  return true;
+}
+
+void HttpServer::AnswerEnded() {
+  --open_answers_;
+  if (open_answers_ == 0 && drained_) EndDrain();
+}
+
+void HttpServer::Remove(HttpSession* session) {
+  sessions_.erase(session);
+  counters_.connections = sessions_.size();
+}
+
+std::string HttpServer::Metrics() const { return MetricsText(counters_, phase_, service_.get()); }
+
+void HttpServer::ScheduleTick() {
+  tick_.expires_after(kTickPeriod);
+  tick_.async_wait([this](const boost::system::error_code& ec) {
+    if (ec || stopping_) return;
+    if (service_ != nullptr) service_->Tick(SteadyNowUs());
+    ScheduleTick();
+  });
+}
+
+// ---- ending
+// Connections are still taken while draining: a new request and a health call get their 503 (B068).
+void HttpServer::BeginDrain() {
+  phase_ = ServerPhase::kDraining;
+  const std::vector<HttpSession*> all(sessions_.begin(), sessions_.end());
+  for (HttpSession* session : all) session->CloseIfIdle();
+  if (open_answers_ == 0) return EndDrain();
+  drain_timer_.expires_after(config_.drain_timeout);
+  drain_timer_.async_wait([this](const boost::system::error_code& ec) {
+    if (!ec && drained_) OnDrainDeadline();
+  });
+}
+
+void HttpServer::OnDrainDeadline() {
+  drain_timer_.expires_after(kDrainGrace);
+  drain_timer_.async_wait([this](const boost::system::error_code& ec) {
+    if (!ec && drained_) EndDrain();
+  });
+  if (service_ != nullptr) service_->FailAll(ShuttingDown());
+}
+
+void HttpServer::EndDrain() {
+  drain_timer_.cancel();
+  const auto done = std::exchange(drained_, nullptr);
+  if (done) done();
+}
+
+void HttpServer::CloseAll() {
+  boost::system::error_code ignored;
+  acceptor_.close(ignored);
+  accept_pause_.cancel();
+  tick_.cancel();
+  drain_timer_.cancel();
+  const std::vector<HttpSession*> all(sessions_.begin(), sessions_.end());
+  for (HttpSession* session : all) session->Close();
+}
+
+// ---- Server
+struct Server::State {
+  explicit State(const ServerConfig& given) : config(given), http(given) {}
+  ServerConfig config;
+  HttpServer http;
+};
+
+Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Server::~Server() = default;
+
+Result<std::unique_ptr<Server>> Server::Bind(const ServerConfig& config) {
+  ServerConfig complete = config;
+  if (!complete.log) {
+    complete.log = [](std::string_view line) {
+      std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
+    };
+  }
+  auto state = std::make_unique<State>(complete);
+  KVRM_RETURN_IF_ERROR(state->http.Listen());
+  state->http.StartThreads();
+  return std::unique_ptr<Server>(new Server(std::move(state)));
+}
+
+uint16_t Server::port() const { return state_->http.port(); }
+
+std::string Server::url() const {
+  const std::string& host = state_->config.host;
+  const bool v6 = host.find(':') != std::string::npos;
+  return "http://" + (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port());
+}
+
+void Server::Attach(Engine& engine, const Tokenizer& tokenizer, const ChatTemplate* chat_template,
+                    const std::string& model_id) {
+  ServiceConfig service;
+  service.model = SanitizeUtf8(state_->config.alias.empty() ? model_id : state_->config.alias);
+  service.strict_model = state_->config.strict_model;
+  service.sampling = state_->config.sampling;
+  service.stall_us =
+      std::chrono::duration_cast<std::chrono::microseconds>(state_->config.stall_timeout).count();
+  service.created_s = std::chrono::duration_cast<std::chrono::seconds>(
+                          std::chrono::system_clock::now().time_since_epoch())
+                          .count();
+  service.log = state_->config.log;
+  state_->http.Attach([&](std::function<void()> wake) {
+    return std::make_unique<Service>(service, engine, tokenizer, chat_template, std::move(wake));
+  });
+}
+
+void Server::Drain(std::function<void()> done) { state_->http.Drain(std::move(done)); }
+void Server::Stop() { state_->http.Stop(); }
+
+}  // namespace kvrm

@@ -1,0 +1,90 @@
+// Listening socket, I/O thread, connections: everything that sessions share. Private to the folder
+// (it shows Asio). All methods but those marked are called on the I/O thread alone.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_set>
+
+#include "server/metrics_text.h"
+#include "server/server.h"
+#include "server/service.h"
+
+namespace kvrm {
+
+class HttpSession;
+
+class HttpServer {
+ public:
+  using Tcp = boost::asio::ip::tcp;
+  using Prepared = std::variant<PreparedRequest, ApiError>;
+
+  explicit HttpServer(const ServerConfig& config);
+  ~HttpServer();
+
+  // ---- the owner's thread
+  Status Listen();
+  void StartThreads();
+  uint16_t port() const { return port_; }
+  void Attach(std::function<std::unique_ptr<Service>(std::function<void()> wake)> make);
+  void Drain(std::function<void()> done);
+  void Stop();
+
+  // ---- sessions
+  const ServerConfig& config() const { return config_; }
+  ServerPhase phase() const { return phase_; }
+  Service* service() { return service_.get(); }  // null while loading
+  HttpCounters& counters() { return counters_; }
+  void Log(std::string_view line) const { config_.log(line); }
+  // Parses and tokenizes on the other thread, then calls `done` on this one.
+  void Prepare(Api api, std::string body, std::function<void(Prepared)> done);
+  // Room for large bodies under way; false = none left.
+  bool TakeBodyBudget(uint64_t bytes);
+  void ReturnBodyBudget(uint64_t bytes) { pending_body_bytes_ -= bytes; }
+  // An answer is under way from the moment its request is complete until its last byte is written.
+  void AnswerBegan() { ++open_answers_; }
+  void AnswerEnded();
+  void Remove(HttpSession* session);
+  std::string Metrics() const;
+
+ private:
+  void Accept();
+  void OnAccept(const boost::system::error_code& ec, Tcp::socket socket);
+  void Refuse(Tcp::socket socket);
+  void Wake();
+  void ScheduleTick();
+  void BeginDrain();
+  void OnDrainDeadline();
+  void EndDrain();
+  void CloseAll();
+
+  ServerConfig config_;  // constant after construction
+  uint16_t port_ = 0;
+
+  boost::asio::io_context io_{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  Tcp::acceptor acceptor_;
+  boost::asio::steady_timer accept_pause_, tick_, drain_timer_;
+  boost::asio::thread_pool preparing_{1};
+  std::thread thread_;
+
+  ServerPhase phase_ = ServerPhase::kLoading;
+  std::unique_ptr<Service> service_;
+  std::unordered_set<HttpSession*> sessions_;
+  HttpCounters counters_;
+  uint64_t pending_body_bytes_ = 0;
+  uint32_t open_answers_ = 0;
+  bool stopping_ = false;
+  std::function<void()> drained_;  // set while draining
+};
+
+int64_t SteadyNowUs();
+
+}  // namespace kvrm

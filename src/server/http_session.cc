@@ -1,0 +1,460 @@
+#include "server/http_session.h"
+
+#include <sys/socket.h>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/bind_handler.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/read.hpp>
+#include <cerrno>
+
+namespace kvrm {
+namespace {
+
+namespace net = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+
+constexpr std::string_view kJson = "application/json";
+constexpr std::string_view kEvents = "text/event-stream; charset=utf-8";
+constexpr std::string_view kPrometheus = "text/plain; version=0.0.4; charset=utf-8";
+constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+constexpr size_t kIdleReadBytes = 512;
+constexpr size_t kMaxBufferedBytes = 128u << 10;
+constexpr uint64_t kSmallBodyBytes = 64u << 10;  // below it a body does not count
+constexpr auto kLingerTime = std::chrono::seconds(2);
+constexpr uint32_t kRetryAfterSeconds = 1;
+
+std::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
+
+ApiError HttpError(int status, std::string message, std::string code) {
+  ApiError error;
+  error.status = status;
+  error.message = std::move(message);
+  error.code = std::move(code);
+  if (status == 503) error.type = "unavailable_error";
+  if (status == 500) error.type = "server_error";
+  return error;
+}
+
+}  // namespace
+
+HttpSession::HttpSession(HttpServer& server, HttpServer::Tcp::socket socket)
+    : server_(server), stream_(std::move(socket)), buffer_(kMaxBufferedBytes) {}
+
+HttpSession::~HttpSession() = default;
+
+// Keeps the session alive for an operation, and drops the callback of one that was closed.
+template <class Handler>
+auto HttpSession::Guarded(Handler handler) {
+  return [self = shared_from_this(), handler](const Error& ec, auto... rest) {
+    if (self->state_ != State::kClosed) handler(*self, ec, rest...);
+  };
+}
+
+// ---- reading
+void HttpSession::AwaitRequest() {
+  state_ = State::kIdle;
+  match_ = {};
+  request_id_.clear();
+  head_only_ = head_sent_ = last_write_ = false;
+  keep_alive_ = chunked_ = true;
+  parser_.emplace();
+  parser_->header_limit(server_.config().max_header_bytes);
+  parser_->body_limit(server_.config().max_body_bytes);
+  if (buffer_.size() > 0) {
+    ReadHead();
+    return;
+  }
+  buffer_.shrink_to_fit();
+  stream_.expires_after(server_.config().idle_timeout);
+  stream_.async_read_some(buffer_.prepare(kIdleReadBytes),
+                          Guarded([](HttpSession& self, const Error& ec, size_t bytes) {
+                            if (ec) return self.Close();
+                            self.buffer_.commit(bytes);
+                            self.ReadHead();
+                          }));
+}
+
+// One deadline for the whole head, however slowly it drips in.
+void HttpSession::ReadHead() {
+  state_ = State::kHead;
+  stream_.expires_after(server_.config().header_timeout);
+  http::async_read_header(
+      stream_, buffer_, *parser_,
+      Guarded([](HttpSession& self, const Error& ec, size_t) { self.OnHead(ec); }));
+}
+
+void HttpSession::OnHead(const Error& ec) {
+  if (ec) return RefuseHead(ec);
+  const auto& head = parser_->get();
+  keep_alive_ = head.keep_alive();
+  chunked_ = head.version() >= 11;
+  head_only_ = head.method() == http::verb::head;
+  match_ = MatchRoute(View(head.target()));
+  if (IsPlainHeaderValue(View(head["X-Request-ID"]))) request_id_ = head["X-Request-ID"];
+  if (auto error = CheckHead()) {
+    // An unread body would be taken for the next request.
+    if (!parser_->is_done()) keep_alive_ = false;
+    return RespondError(*error);
+  }
+  if (IsPost(match_.route)) return ReadBody();
+  if (!parser_->is_done()) keep_alive_ = false;
+  AnswerGet();
+}
+
+// The head itself was wrong: say so if it was read that far, and close.
+void HttpSession::RefuseHead(const Error& ec) {
+  keep_alive_ = false;
+  if (ec == http::error::header_limit) {
+    return RespondError(HttpError(431,
+                                  "the header is above the limit of " +
+                                      std::to_string(server_.config().max_header_bytes) + " bytes",
+                                  "header_too_large"));
+  }
+  if (ec == http::error::body_limit) {
+    match_ = MatchRoute(View(parser_->get().target()));
+    return RespondError(HttpError(413,
+                                  "the body is above the limit of " +
+                                      std::to_string(server_.config().max_body_bytes) + " bytes",
+                                  "body_too_large"));
+  }
+  const bool from_peer = ec.category() == http::make_error_code(http::error::bad_method).category();
+  if (!from_peer || ec == http::error::end_of_stream || ec == http::error::partial_message) {
+    return Close();
+  }
+  RespondError(HttpError(400, "not valid HTTP: " + ec.message(), "bad_http"));
+}
+
+std::optional<ApiError> HttpSession::CheckHead() {
+  if (auto error = CheckFraming()) return error;
+  const auto method = parser_->get().method();
+  if (match_.route == Route::kNone) {
+    return HttpError(404, "unknown path; see docs/server.md for those served", "not_found");
+  }
+  const bool read = method == http::verb::get || method == http::verb::head;
+  if (IsPost(match_.route) ? method != http::verb::post : !read) {
+    return HttpError(405,
+                     "method not allowed here, only " + std::string(AllowedMethods(match_.route)),
+                     "method_not_allowed");
+  }
+  if (match_.route == Route::kHealth || match_.route == Route::kMetrics) return std::nullopt;
+  if (server_.phase() == ServerPhase::kLoading) {
+    return HttpError(503, "the model is loading", "loading");
+  }
+  if (server_.phase() == ServerPhase::kDraining) {
+    return HttpError(503, "the server is shutting down", "shutting_down");
+  }
+  return IsPost(match_.route) ? CheckContent() : std::nullopt;
+}
+
+// What lets one connection be read as two different request sequences is refused.
+std::optional<ApiError> HttpSession::CheckFraming() const {
+  const auto& head = parser_->get();
+  if (head.version() != 11 && head.version() != 10) {
+    return HttpError(505, "only HTTP/1.1 and HTTP/1.0 are spoken here", "bad_version");
+  }
+  const auto hosts = head.count(http::field::host);
+  if (hosts > 1 || (hosts == 0 && head.version() == 11)) {
+    return HttpError(400, "Host: must be given once, not " + std::to_string(hosts) + " times",
+                     "bad_host");
+  }
+  if (head.count(http::field::transfer_encoding) > 1 ||
+      (head.count(http::field::transfer_encoding) == 1 &&
+       (head.version() == 10 ||
+        !beast::iequals(head[http::field::transfer_encoding], "chunked")))) {
+    return HttpError(400, "Transfer-Encoding: only chunked is taken", "bad_transfer_encoding");
+  }
+  return std::nullopt;
+}
+
+std::optional<ApiError> HttpSession::CheckContent() const {
+  const auto& head = parser_->get();
+  // A browser page of another origin can post text/plain without asking, but not JSON.
+  if (head.count(http::field::content_type) > 0) {
+    const auto type = head[http::field::content_type];
+    const auto essence = type.substr(0, type.find_first_of("; \t"));
+    if (!beast::iequals(essence, "application/json")) {
+      return HttpError(400, "Content-Type: must be application/json", "bad_content_type");
+    }
+  }
+  if (head.count(http::field::content_encoding) > 0 &&
+      !beast::iequals(head[http::field::content_encoding], "identity")) {
+    return HttpError(400, "Content-Encoding: only identity is taken", "bad_content_encoding");
+  }
+  if (head.count(http::field::expect) > 0 &&
+      !beast::iequals(head[http::field::expect], "100-continue")) {
+    return HttpError(417, "Expect: only 100-continue is met", "bad_expect");
+  }
+  return std::nullopt;
+}
+
+void HttpSession::ReadBody() {
+  state_ = State::kBody;
+  const auto length = parser_->content_length();
+  const uint64_t bytes = length ? *length : server_.config().max_body_bytes;
+  if (bytes > kSmallBodyBytes) {
+    if (!server_.TakeBodyBudget(bytes)) {
+      keep_alive_ = false;
+      return RespondError(HttpError(503, "too many large bodies at once", "busy"));
+    }
+    body_budget_ = bytes;
+  }
+  const auto read = [](HttpSession& self, const Error& ec, size_t) {
+    if (ec) return self.Close();
+    self.stream_.expires_after(self.server_.config().body_timeout);
+    http::async_read(
+        self.stream_, self.buffer_, *self.parser_,
+        self.Guarded([](HttpSession& again, const Error& done, size_t) { again.OnBody(done); }));
+  };
+  if (parser_->get().count(http::field::expect) == 0 || parser_->is_done()) {
+    return read(*this, {}, 0);
+  }
+  stream_.expires_after(server_.config().write_timeout);
+  net::async_write(stream_, net::buffer(kContinue), Guarded(read));
+}
+
+void HttpSession::OnBody(const Error& ec) {
+  if (!ec) return BeginAnswer();
+  ReleaseBodyBudget();
+  if (ec == http::error::body_limit || ec == http::error::buffer_overflow) {
+    return RefuseHead(http::error::body_limit);
+  }
+  RefuseHead(ec);
+}
+
+void HttpSession::ReleaseBodyBudget() { server_.ReturnBodyBudget(std::exchange(body_budget_, 0)); }
+
+// ---- answering
+void HttpSession::AnswerGet() {
+  switch (match_.route) {
+    case Route::kHealth:
+      return AnswerHealth();
+    case Route::kMetrics:
+      return Respond(200, kPrometheus, server_.Metrics());
+    case Route::kModels:
+      return Respond(200, kJson, server_.service()->ModelListJson());
+    default:
+      break;
+  }
+  if (match_.model == server_.service()->config().model) {
+    return Respond(200, kJson, server_.service()->ModelJson());
+  }
+  ApiError error = HttpError(
+      404, "the model does not exist, only '" + server_.service()->config().model + "' is served",
+      "model_not_found");
+  error.param = "model";
+  RespondError(error);
+}
+
+void HttpSession::AnswerHealth() {
+  if (server_.phase() == ServerPhase::kLoading) {
+    return RespondError(HttpError(503, "the model is loading", "loading"));
+  }
+  if (server_.phase() == ServerPhase::kDraining) {
+    return RespondError(HttpError(503, "the server is shutting down", "shutting_down"));
+  }
+  server_.service()->Tick(SteadyNowUs());
+  if (server_.service()->stalled()) {
+    return RespondError(HttpError(503, "the engine makes no progress", "stalled"));
+  }
+  Respond(200, kJson, "{\"status\":\"ok\"}");
+}
+
+void HttpSession::BeginAnswer() {
+  // The server may have begun to drain while the body was read.
+  if (server_.phase() != ServerPhase::kReady) {
+    ReleaseBodyBudget();
+    return RespondError(HttpError(503, "the server is shutting down", "shutting_down"));
+  }
+  state_ = State::kAnswering;
+  answering_ = true;
+  server_.AnswerBegan();
+  Watch();
+  const Api api = match_.route == Route::kChat ? Api::kChat : Api::kCompletions;
+  server_.Prepare(api, std::move(parser_->get().body()),
+                  [self = shared_from_this()](HttpServer::Prepared prepared) {
+                    self->ReleaseBodyBudget();
+                    if (self->state_ != State::kClosed) self->OnPrepared(std::move(prepared));
+                  });
+}
+
+void HttpSession::OnPrepared(HttpServer::Prepared prepared) {
+  if (const auto* error = std::get_if<ApiError>(&prepared)) return RespondError(*error);
+  auto started = server_.service()->Start(std::move(std::get<PreparedRequest>(prepared)), this);
+  if (const auto* error = std::get_if<ApiError>(&started)) return RespondError(*error);
+  generation_ = std::move(std::get<std::shared_ptr<Generation>>(started));
+}
+
+void HttpSession::OnOutput(Generation&) { Pump(); }
+
+void HttpSession::Pump() {
+  if (writing_) {
+    if (generation_->output_bytes() <= server_.config().max_outbox_bytes) return;
+    ++server_.counters().outbox_overflows;
+    return Close();
+  }
+  if (const auto& error = generation_->error()) {
+    const ApiError copy = *error;
+    ReleaseGeneration();
+    return RespondError(copy);
+  }
+  if (generation_->stream()) return PumpStream();
+  if (!generation_->complete()) return;
+  std::string body = generation_->TakeOutput();
+  ReleaseGeneration();
+  Respond(200, kJson, std::move(body));
+}
+
+// Everything made since the last write goes out in one write; the head travels with the first text.
+void HttpSession::PumpStream() {
+  const bool complete = generation_->complete();
+  const std::string events = generation_->TakeOutput();
+  if (events.empty()) return;
+  out_.clear();
+  if (!head_sent_) {
+    HeadFields head;
+    head.content_type = kEvents;
+    head.framing = chunked_ ? HeadFields::Framing::kChunked : HeadFields::Framing::kUntilClose;
+    if (!chunked_) keep_alive_ = false;
+    head.keep_alive = keep_alive_;
+    head.event_stream = true;
+    head.request_id = request_id_;
+    out_ = HeadText(head);
+    head_sent_ = true;
+    ++server_.counters().responses[{std::string(RouteName(match_.route)), 200}];
+  }
+  if (chunked_) {
+    AppendChunk(out_, events);
+    if (complete) out_ += kLastChunk;
+  } else {
+    out_ += events;
+  }
+  last_write_ = complete;
+  if (complete) ReleaseGeneration();
+  Write();
+}
+
+void HttpSession::ReleaseGeneration() {
+  if (generation_ != nullptr) server_.service()->Release(*generation_);
+  generation_.reset();
+}
+
+void HttpSession::EndAnswer() {
+  if (std::exchange(answering_, false)) server_.AnswerEnded();
+}
+
+// ---- writing
+void HttpSession::Respond(int status, std::string_view content_type, std::string body) {
+  HeadFields head;
+  head.status = status;
+  head.content_type = content_type;
+  head.content_length = body.size();
+  if (server_.phase() == ServerPhase::kDraining) keep_alive_ = false;
+  head.keep_alive = keep_alive_;
+  head.request_id = request_id_;
+  if (status == 405) head.allow = AllowedMethods(match_.route);
+  if (status == 429 || status == 503) head.retry_after_s = kRetryAfterSeconds;
+  out_ = HeadText(head);
+  if (!head_only_) out_ += body;
+  ++server_.counters().responses[{std::string(RouteName(match_.route)), status}];
+  last_write_ = true;
+  Write();
+}
+
+void HttpSession::RespondError(const ApiError& error) {
+  Respond(error.status, kJson, ErrorBody(error));
+}
+
+void HttpSession::Write() {
+  if (!answering_) state_ = State::kWriting;
+  writing_ = true;
+  stream_.expires_after(server_.config().write_timeout);
+  net::async_write(stream_, net::buffer(out_),
+                   Guarded([](HttpSession& self, const Error& ec, size_t) { self.OnWritten(ec); }));
+}
+
+void HttpSession::OnWritten(const Error& ec) {
+  writing_ = false;
+  if (ec) return ClientGone();
+  if (!last_write_) return Pump();
+  EndAnswer();
+  if (state_ == State::kClosed) return;  // the last answer of a drain closes what is left
+  out_ = {};
+  if (keep_alive_ && server_.phase() != ServerPhase::kDraining) return AwaitRequest();
+  Linger();
+}
+
+// Closing at once while the client still sends would reset the connection and could take the answer
+// with it: say that nothing more comes, and read on for a moment.
+void HttpSession::Linger() {
+  if (state_ != State::kLingering) {
+    state_ = State::kLingering;
+    Error ignored;
+    stream_.socket().shutdown(HttpServer::Tcp::socket::shutdown_send, ignored);
+    stream_.expires_after(kLingerTime);
+  }
+  buffer_.clear();
+  stream_.async_read_some(buffer_.prepare(kSmallBodyBytes),
+                          Guarded([](HttpSession& self, const Error& ec, size_t) {
+                            if (ec) return self.Close();
+                            self.Linger();
+                          }));
+}
+
+void HttpSession::Close() {
+  if (state_ == State::kClosed) return;
+  const auto self = shared_from_this();
+  state_ = State::kClosed;
+  ReleaseGeneration();
+  stream_.close();
+  server_.Remove(this);
+  EndAnswer();
+}
+
+void HttpSession::CloseIfIdle() {
+  if (state_ == State::kIdle || state_ == State::kHead) Close();
+}
+
+// ---- watching
+void HttpSession::Watch() {
+  if (watching_ || state_ != State::kAnswering) return;
+  watching_ = true;
+  stream_.socket().async_wait(HttpServer::Tcp::socket::wait_read,
+                              Guarded([](HttpSession& self, const Error& ec) {
+                                self.watching_ = false;
+                                if (!ec) self.OnReadable();
+                              }));
+}
+
+// The wait may be one left over from an earlier answer: whatever woke it, the socket tells.
+void HttpSession::OnReadable() {
+  if (state_ != State::kAnswering) return;
+  char byte = 0;
+  const ssize_t got = recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (got > 0) {
+    if (!KeepPipelined(kMaxBufferedBytes - buffer_.size())) return Close();
+  } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
+    return ClientGone();
+  }
+  Watch();
+}
+
+// The client has sent its next request already: its bytes are kept, for only an empty socket can
+// tell of a hang-up. False: it sent more than is kept.
+bool HttpSession::KeepPipelined(size_t max_bytes) {
+  if (max_bytes == 0) return false;
+  const auto room = buffer_.prepare(std::min<size_t>(max_bytes, kSmallBodyBytes));
+  const ssize_t got =
+      recv(stream_.socket().native_handle(), room.data(), room.size(), MSG_DONTWAIT);
+  if (got > 0) buffer_.commit(static_cast<size_t>(got));
+  return true;
+}
+
+void HttpSession::ClientGone() {
+  if (answering_) ++server_.counters().client_gone;
+  Close();
+}
+
+}  // namespace kvrm

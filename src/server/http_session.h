@@ -1,0 +1,108 @@
+// One connection: reads requests, answers them one after the other, watches the socket while an
+// answer is under way. I/O thread only. Private to the folder (it shows Beast).
+//
+// Lifetime: pending operations hold it (shared_ptr: that is how Asio's callbacks keep their
+// object), the server knows it by address until Remove.
+//
+//   idle -> head -> [body -> preparing -> answering] -> writing -> idle, or lingering, or closed
+//
+// While an answer is under way the socket is watched (readable, then a peek): end of file or an
+// error means that the client is gone, and its answer is cancelled, streamed or not, queued or
+// running. A half-closed connection counts as gone.
+#pragma once
+
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "server/http_server.h"
+#include "server/http_text.h"
+
+namespace kvrm {
+
+class HttpSession final : public std::enable_shared_from_this<HttpSession>,
+                          private GenerationListener {
+ public:
+  HttpSession(HttpServer& server, HttpServer::Tcp::socket socket);
+  ~HttpSession() override;
+
+  void Start() { AwaitRequest(); }
+  // At once; an open answer is cancelled.
+  void Close();
+  // The server drains: a connection without a request has nothing to wait for.
+  void CloseIfIdle();
+
+ private:
+  using Error = boost::system::error_code;
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+  enum class State : uint8_t { kIdle, kHead, kBody, kAnswering, kWriting, kLingering, kClosed };
+
+  // ---- reading
+  void AwaitRequest();
+  void ReadHead();
+  void OnHead(const Error& ec);
+  std::optional<ApiError> CheckHead();
+  std::optional<ApiError> CheckFraming() const;
+  std::optional<ApiError> CheckContent() const;
+  void RefuseHead(const Error& ec);
+  void ReadBody();
+  void OnBody(const Error& ec);
+  void ReleaseBodyBudget();
+
+  // ---- answering
+  void AnswerGet();
+  void AnswerHealth();
+  void BeginAnswer();
+  void OnPrepared(HttpServer::Prepared prepared);
+  void OnOutput(Generation& generation) override;
+  void Pump();
+  void PumpStream();
+  void ReleaseGeneration();
+  void EndAnswer();
+
+  // ---- writing
+  void Respond(int status, std::string_view content_type, std::string body);
+  void RespondError(const ApiError& error);
+  void Write();
+  void OnWritten(const Error& ec);
+  void Linger();
+
+  // ---- watching
+  void Watch();
+  void OnReadable();
+  bool KeepPipelined(size_t max_bytes);
+  void ClientGone();
+
+  template <class Handler>
+  auto Guarded(Handler handler);
+
+  HttpServer& server_;
+  boost::beast::tcp_stream stream_;
+  boost::beast::flat_buffer buffer_;  // bytes read and not yet parsed
+  std::optional<Parser> parser_;      // of the current request
+  State state_ = State::kIdle;
+
+  // The current request.
+  RouteMatch match_;
+  std::string request_id_;
+  bool keep_alive_ = true;
+  bool head_only_ = false;  // HEAD
+  uint64_t body_budget_ = 0;
+  std::shared_ptr<Generation> generation_;
+  bool answering_ = false;  // counted by the server
+  bool head_sent_ = false;  // of a stream
+  bool chunked_ = true;     // HTTP/1.0 has no chunks
+
+  // The write under way.
+  std::string out_;
+  bool writing_ = false;
+  bool last_write_ = false;  // the response ends with it
+
+  bool watching_ = false;
+};
+
+}  // namespace kvrm

@@ -1,0 +1,148 @@
+#include "server/http_text.h"
+
+#include <algorithm>
+#include <charconv>
+#include <ctime>
+#include <iterator>
+
+namespace kvrm {
+namespace {
+
+constexpr std::string_view kModelPrefix = "/v1/models/";
+constexpr size_t kMaxEchoedHeader = 128;
+
+struct RoutePath {
+  std::string_view path;
+  Route route;
+};
+constexpr RoutePath kRoutes[] = {
+    {"/v1/chat/completions", Route::kChat}, {"/v1/completions", Route::kCompletions},
+    {"/v1/models", Route::kModels},         {"/health", Route::kHealth},
+    {"/metrics", Route::kMetrics},
+};
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+std::string PercentDecode(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size() && HexDigit(text[i + 1]) >= 0 &&
+        HexDigit(text[i + 2]) >= 0) {
+      out += static_cast<char>(HexDigit(text[i + 1]) * 16 + HexDigit(text[i + 2]));
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+std::string_view StatusText(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 400:
+      return "Bad Request";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 413:
+      return "Content Too Large";
+    case 417:
+      return "Expectation Failed";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 500:
+      return "Internal Server Error";
+    case 503:
+      return "Service Unavailable";
+    case 505:
+      return "HTTP Version Not Supported";
+    default:
+      return "Status";
+  }
+}
+
+void AppendDate(std::string& out) {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[40];
+  out.append(text, std::strftime(text, sizeof(text), "Date: %a, %d %b %Y %H:%M:%S GMT\r\n", &utc));
+}
+
+void AppendField(std::string& out, std::string_view name, std::string_view value) {
+  out.append(name).append(": ").append(value).append("\r\n");
+}
+
+}  // namespace
+
+RouteMatch MatchRoute(std::string_view target) {
+  const std::string_view path = target.substr(0, target.find('?'));
+  RouteMatch match;
+  for (const auto& entry : kRoutes) {
+    if (entry.path == path) match.route = entry.route;
+  }
+  if (path.starts_with(kModelPrefix) && path.size() > kModelPrefix.size()) {
+    match.route = Route::kModel;
+    match.model = PercentDecode(path.substr(kModelPrefix.size()));
+  }
+  return match;
+}
+
+std::string_view RouteName(Route route) {
+  if (route == Route::kModel) return "/v1/models/{id}";
+  for (const auto& entry : kRoutes) {
+    if (entry.route == route) return entry.path;
+  }
+  return "other";
+}
+
+bool IsPost(Route route) { return route == Route::kChat || route == Route::kCompletions; }
+
+std::string_view AllowedMethods(Route route) { return IsPost(route) ? "POST" : "GET, HEAD"; }
+
+std::string HeadText(const HeadFields& fields) {
+  std::string out = "HTTP/1.1 " + std::to_string(fields.status) + " ";
+  out.append(StatusText(fields.status)).append("\r\nServer: kvrm\r\n");
+  AppendDate(out);
+  AppendField(out, "Content-Type", fields.content_type);
+  if (fields.framing == HeadFields::Framing::kLength) {
+    AppendField(out, "Content-Length", std::to_string(fields.content_length));
+  } else if (fields.framing == HeadFields::Framing::kChunked) {
+    AppendField(out, "Transfer-Encoding", "chunked");
+  }
+  AppendField(out, "Connection", fields.keep_alive ? "keep-alive" : "close");
+  if (fields.event_stream) {
+    AppendField(out, "Cache-Control", "no-cache");
+    AppendField(out, "X-Accel-Buffering", "no");
+  }
+  if (!fields.request_id.empty()) AppendField(out, "X-Request-ID", fields.request_id);
+  if (!fields.allow.empty()) AppendField(out, "Allow", fields.allow);
+  if (fields.retry_after_s > 0) {
+    AppendField(out, "Retry-After", std::to_string(fields.retry_after_s));
+  }
+  out += "\r\n";
+  return out;
+}
+
+void AppendChunk(std::string& out, std::string_view data) {
+  char size[17];
+  const auto end = std::to_chars(size, size + sizeof(size), data.size(), 16);
+  out.append(size, end.ptr).append("\r\n").append(data).append("\r\n");
+}
+
+bool IsPlainHeaderValue(std::string_view value) {
+  return !value.empty() && value.size() <= kMaxEchoedHeader &&
+         std::all_of(value.begin(), value.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+}
+
+}  // namespace kvrm

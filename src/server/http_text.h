@@ -1,0 +1,43 @@
+// Small pure pieces of HTTP: routes, heads, chunks. No socket, no Boost. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace kvrm {
+
+enum class Route : uint8_t { kNone, kChat, kCompletions, kModels, kModel, kHealth, kMetrics };
+
+struct RouteMatch {
+  Route route = Route::kNone;
+  std::string model;  // of kModel, percent-decoded; any bytes
+};
+// `target` as in the request line; a query is ignored.
+RouteMatch MatchRoute(std::string_view target);
+std::string_view RouteName(Route route);       // for metrics
+bool IsPost(Route route);                      // else GET and HEAD
+std::string_view AllowedMethods(Route route);  // value of Allow
+
+struct HeadFields {
+  int status = 200;
+  std::string_view content_type;
+  // Body bytes that follow, or chunked, or until the connection closes.
+  enum class Framing : uint8_t { kLength, kChunked, kUntilClose } framing = Framing::kLength;
+  uint64_t content_length = 0;
+  bool keep_alive = true;
+  bool event_stream = false;    // adds what proxies need to pass events on at once
+  std::string_view request_id;  // empty = none
+  std::string_view allow;       // of a 405
+  uint32_t retry_after_s = 0;   // of a 429 or 503; 0 = none
+};
+std::string HeadText(const HeadFields& fields);
+
+// Appends `data` (not empty) as one chunk of a chunked body.
+void AppendChunk(std::string& out, std::string_view data);
+inline constexpr std::string_view kLastChunk = "0\r\n\r\n";
+
+// True for a value that may be repeated in a header: 1..128 visible ASCII characters.
+bool IsPlainHeaderValue(std::string_view value);
+
+}  // namespace kvrm

@@ -1,0 +1,63 @@
+#include "server/http_text.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace kvrm {
+namespace {
+
+TEST(HttpText, RoutesIgnoreQueriesAndDecodeModelNames) {
+  EXPECT_EQ(MatchRoute("/v1/chat/completions").route, Route::kChat);
+  EXPECT_EQ(MatchRoute("/v1/completions?x=1").route, Route::kCompletions);
+  EXPECT_EQ(MatchRoute("/health").route, Route::kHealth);
+  EXPECT_EQ(MatchRoute("/metrics").route, Route::kMetrics);
+  EXPECT_EQ(MatchRoute("/v1/models").route, Route::kModels);
+  EXPECT_EQ(MatchRoute("/v1/models/").route, Route::kNone);
+  EXPECT_EQ(MatchRoute("/").route, Route::kNone);
+  EXPECT_EQ(MatchRoute("").route, Route::kNone);
+  EXPECT_EQ(MatchRoute("/v1/completions/").route, Route::kNone);
+  EXPECT_EQ(MatchRoute("/v1/models/org%2Fname").model, "org/name");
+  EXPECT_EQ(MatchRoute("/v1/models/org/name").model, "org/name");
+  EXPECT_EQ(MatchRoute("/v1/models/a%zz%4").model, "a%zz%4");
+}
+
+TEST(HttpText, HeadSaysHowTheBodyIsFramed) {
+  HeadFields fields;
+  fields.content_type = "application/json";
+  fields.content_length = 12;
+  std::string head = HeadText(fields);
+  EXPECT_TRUE(head.starts_with("HTTP/1.1 200 OK\r\n")) << head;
+  EXPECT_TRUE(head.ends_with("\r\n\r\n")) << head;
+  EXPECT_NE(head.find("Content-Length: 12\r\n"), std::string::npos);
+  EXPECT_EQ(head.find("Transfer-Encoding"), std::string::npos);
+  fields.framing = HeadFields::Framing::kChunked;
+  fields.status = 429;
+  fields.retry_after_s = 3;
+  fields.keep_alive = false;
+  head = HeadText(fields);
+  EXPECT_TRUE(head.starts_with("HTTP/1.1 429 Too Many Requests\r\n")) << head;
+  EXPECT_EQ(head.find("Content-Length"), std::string::npos);
+  EXPECT_NE(head.find("Transfer-Encoding: chunked\r\n"), std::string::npos);
+  EXPECT_NE(head.find("Retry-After: 3\r\n"), std::string::npos);
+  EXPECT_NE(head.find("Connection: close\r\n"), std::string::npos);
+}
+
+TEST(HttpText, ChunksCarryTheirSizeInHex) {
+  std::string out;
+  AppendChunk(out, std::string(26, 'x'));
+  EXPECT_EQ(out, "1a\r\n" + std::string(26, 'x') + "\r\n");
+}
+
+// What a client sends is repeated in a header only when it cannot end the line.
+TEST(HttpText, OnlyPlainValuesAreRepeatedInHeaders) {
+  EXPECT_TRUE(IsPlainHeaderValue("req-1_2.3"));
+  EXPECT_FALSE(IsPlainHeaderValue(""));
+  EXPECT_FALSE(IsPlainHeaderValue("a b"));
+  EXPECT_FALSE(IsPlainHeaderValue("a\r\nX: 1"));
+  EXPECT_FALSE(IsPlainHeaderValue(std::string(129, 'x')));
+  EXPECT_FALSE(IsPlainHeaderValue("\xC3\xA9"));
+}
+
+}  // namespace
+}  // namespace kvrm

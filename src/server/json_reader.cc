@@ -1,0 +1,155 @@
+#include "server/json_reader.h"
+
+#include <cmath>
+#include <limits>
+
+#include "text/text_stream.h"
+
+namespace kvrm {
+namespace {
+
+constexpr size_t kMaxQuotedBytes = 64;
+
+std::string NumberText(double value) {
+  std::string text = std::to_string(value);
+  while (text.find('.') != std::string::npos && (text.back() == '0' || text.back() == '.')) {
+    const bool point = text.back() == '.';
+    text.pop_back();
+    if (point) break;
+  }
+  return text;
+}
+
+// The number as int64 when it is integral and fits.
+std::optional<int64_t> Integral(const boost::json::value& v) {
+  if (const auto* i = v.if_int64()) return *i;
+  if (v.if_uint64() != nullptr) return std::nullopt;  // above int64's range
+  const double d = *v.if_double();
+  if (!(std::fabs(d) <= 9.0e15) || d != std::floor(d)) return std::nullopt;
+  return static_cast<int64_t>(d);
+}
+
+}  // namespace
+
+std::string PathOf(std::string_view parent, size_t index) {
+  return std::string(parent) + "[" + std::to_string(index) + "]";
+}
+
+std::string PathOf(std::string_view parent, std::string_view key) {
+  return std::string(parent) + "." + std::string(key);
+}
+
+std::string Quoted(std::string_view text) {
+  const bool cut = text.size() > kMaxQuotedBytes;
+  std::string shown = SanitizeUtf8(text.substr(0, kMaxQuotedBytes));
+  return "'" + shown + (cut ? "...'" : "'");
+}
+
+std::string_view KindName(const boost::json::value& v) {
+  switch (v.kind()) {
+    case boost::json::kind::null:
+      return "null";
+    case boost::json::kind::bool_:
+      return "a boolean";
+    case boost::json::kind::string:
+      return "a string";
+    case boost::json::kind::array:
+      return "an array";
+    case boost::json::kind::object:
+      return "an object";
+    default:
+      return "a number";
+  }
+}
+
+bool JsonReader::Fail(std::string_view path, std::string_view what, std::string_view code) {
+  if (error_) return false;
+  ApiError error;
+  error.param = SanitizeUtf8(path);
+  error.message = error.param + ": " + SanitizeUtf8(what);
+  error.code = code;
+  error_ = std::move(error);
+  return false;
+}
+
+bool JsonReader::WrongType(std::string_view path, std::string_view wanted, const Value& got) {
+  return Fail(path, "must be " + std::string(wanted) + ", not " + std::string(KindName(got)),
+              "invalid_type");
+}
+
+bool JsonReader::NotOffered(std::string_view path, std::string_view what) {
+  const std::string detail = what.empty() ? "" : ": " + std::string(what);
+  return Fail(path, "not offered by this server" + detail, "unsupported_parameter");
+}
+
+bool JsonReader::Bool(std::string_view path, const Value& v, bool& out) {
+  if (const bool* b = v.if_bool()) return out = *b, true;
+  return WrongType(path, "a boolean", v);
+}
+
+bool JsonReader::String(std::string_view path, const Value& v, std::string& out) {
+  if (const auto* s = v.if_string()) return out.assign(s->data(), s->size()), true;
+  return WrongType(path, "a string", v);
+}
+
+bool JsonReader::Int(std::string_view path, const Value& v, int64_t low, int64_t high,
+                     int64_t& out) {
+  if (!v.is_number()) return WrongType(path, "an integer", v);
+  // Whatever is too large for int64 is too large for every field: it meets the upper bound.
+  const auto* d = v.if_double();
+  const bool huge = v.if_uint64() != nullptr || (d != nullptr && *d > 9.0e15);
+  const auto value =
+      huge ? std::optional<int64_t>(std::numeric_limits<int64_t>::max()) : Integral(v);
+  if (!value) return Fail(path, "must be an integer");
+  if (*value < low || *value > high) {
+    std::string limit = "must be at least " + std::to_string(low);
+    if (high < std::numeric_limits<int64_t>::max()) {
+      limit = "must be " + std::to_string(low) + " to " + std::to_string(high);
+    }
+    return Fail(path, limit + (huge ? "" : ", not " + std::to_string(*value)));
+  }
+  out = *value;
+  return true;
+}
+
+bool JsonReader::Number(std::string_view path, const Value& v, double low, Low low_kind,
+                        double high, float& out) {
+  if (!v.is_number()) return WrongType(path, "a number", v);
+  const double value = v.to_number<double>();
+  const bool above = low_kind == Low::kInclusive ? value >= low : value > low;
+  if (!std::isfinite(value) || !above || !(value <= high)) {
+    return Fail(path, std::string("must be ") +
+                          (low_kind == Low::kInclusive ? "at least " : "above ") + NumberText(low) +
+                          " and at most " + NumberText(high));
+  }
+  const auto narrow = static_cast<float>(value);
+  if (low_kind == Low::kExclusive && !(static_cast<double>(narrow) > low)) {
+    return Fail(path, "is too small to be told from " + NumberText(low));
+  }
+  out = narrow;
+  return true;
+}
+
+bool JsonReader::TokenIds(std::string_view path, const boost::json::array& values, size_t limit,
+                          std::vector<TokenId>& out) {
+  if (values.size() > limit) {
+    return Fail(path, std::to_string(values.size()) + " token ids, at most " +
+                          std::to_string(limit) + " are taken");
+  }
+  out.clear();
+  out.reserve(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    int64_t id = 0;
+    // The path's text is only made for an entry that looks wrong.
+    const auto* plain = values[i].if_int64();
+    if (plain != nullptr && *plain >= 0 && *plain <= std::numeric_limits<TokenId>::max()) {
+      id = *plain;
+    } else if (!Int(PathOf(path, i), values[i], 0, std::numeric_limits<TokenId>::max(), id)) {
+      return false;
+    }
+    out.push_back(static_cast<TokenId>(id));
+  }
+  return true;
+}
+
+}  // namespace kvrm

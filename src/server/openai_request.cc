@@ -1,0 +1,500 @@
+// Request bodies: which fields there are and what each means. One table says for every name whether
+// it is read, accepted without effect, or refused unless it asks for nothing.
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "server/json_reader.h"
+#include "server/openai_fields.h"
+#include "server/openai_types.h"
+#include "text/text_stream.h"
+
+namespace kvrm {
+namespace {
+
+namespace json = boost::json;
+
+constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
+
+class RequestReader {
+ public:
+  RequestReader(Api api, const SamplingParams& defaults) {
+    out_.api = api;
+    out_.sampling = defaults;
+  }
+
+  std::variant<ParsedRequest, ApiError> Read(const json::object& body);
+
+ private:
+  using Value = json::value;
+  using Method = void (RequestReader::*)(std::string_view, const Value&);
+  struct ReadField {
+    std::string_view name;
+    uint8_t apis;
+    Method read;
+  };
+  static const ReadField kFields[];
+
+  void Field(std::string_view name, const Value& v);
+  void CheckWhole();
+  void NoteUnknown(std::string name);
+
+  void Model(std::string_view name, const Value& v);
+  void Messages(std::string_view name, const Value& v);
+  void Message(const std::string& path, const Value& v);
+  void MessageField(const std::string& path, std::string_view key, const Value& v,
+                    ChatMessage& message);
+  void Content(const std::string& path, const Value& v, std::string& text);
+  void ContentPart(const std::string& path, const Value& v, std::string& text);
+  void PromptField(std::string_view name, const Value& v);
+  void Stream(std::string_view name, const Value& v);
+  void StreamOptions(std::string_view name, const Value& v);
+  void N(std::string_view name, const Value& v);
+  void MaxTokens(std::string_view name, const Value& v);
+  void MinTokens(std::string_view name, const Value& v);
+  void IgnoreEos(std::string_view name, const Value& v);
+  void Stop(std::string_view name, const Value& v);
+  void AddStop(const std::string& path, const Value& v);
+  void StopTokenIds(std::string_view name, const Value& v);
+  void Temperature(std::string_view name, const Value& v);
+  void TopP(std::string_view name, const Value& v);
+  void TopK(std::string_view name, const Value& v);
+  void MinP(std::string_view name, const Value& v);
+  void RepetitionPenalty(std::string_view name, const Value& v);
+  void RepeatLastN(std::string_view name, const Value& v);
+  void Seed(std::string_view name, const Value& v);
+  void ChatLogprobs(std::string_view name, const Value& v);
+  void TopLogprobs(std::string_view name, const Value& v);
+  void CompletionLogprobs(std::string_view name, const Value& v);
+
+  JsonReader reader_;
+  ParsedRequest out_;
+  std::optional<bool> chat_logprobs_;
+  std::optional<uint32_t> top_logprobs_;
+  std::optional<float> repetition_penalty_;  // by either name
+  bool has_stream_options_ = false;
+};
+
+const RequestReader::ReadField RequestReader::kFields[] = {
+    {"model", kBoth, &RequestReader::Model},
+    {"messages", kChatOnly, &RequestReader::Messages},
+    {"prompt", kCompletionsOnly, &RequestReader::PromptField},
+    {"stream", kBoth, &RequestReader::Stream},
+    {"stream_options", kBoth, &RequestReader::StreamOptions},
+    {"n", kBoth, &RequestReader::N},
+    {"max_tokens", kBoth, &RequestReader::MaxTokens},
+    {"max_completion_tokens", kBoth, &RequestReader::MaxTokens},
+    {"min_tokens", kBoth, &RequestReader::MinTokens},
+    {"ignore_eos", kBoth, &RequestReader::IgnoreEos},
+    {"stop", kBoth, &RequestReader::Stop},
+    {"stop_token_ids", kBoth, &RequestReader::StopTokenIds},
+    {"temperature", kBoth, &RequestReader::Temperature},
+    {"top_p", kBoth, &RequestReader::TopP},
+    {"top_k", kBoth, &RequestReader::TopK},
+    {"min_p", kBoth, &RequestReader::MinP},
+    {"repetition_penalty", kBoth, &RequestReader::RepetitionPenalty},
+    {"repeat_penalty", kBoth, &RequestReader::RepetitionPenalty},
+    {"repeat_last_n", kBoth, &RequestReader::RepeatLastN},
+    {"seed", kBoth, &RequestReader::Seed},
+    {"logprobs", kChatOnly, &RequestReader::ChatLogprobs},
+    {"logprobs", kCompletionsOnly, &RequestReader::CompletionLogprobs},
+    {"top_logprobs", kChatOnly, &RequestReader::TopLogprobs},
+};
+
+std::variant<ParsedRequest, ApiError> RequestReader::Read(const json::object& body) {
+  for (const auto& member : body) {
+    Field(std::string_view(member.key().data(), member.key().size()), member.value());
+    if (!reader_.ok()) return std::move(*reader_.error());
+  }
+  CheckWhole();
+  if (!reader_.ok()) return std::move(*reader_.error());
+  return std::move(out_);
+}
+
+void RequestReader::Field(std::string_view name, const Value& v) {
+  const uint8_t bit = ApiBit(out_.api);
+  for (const auto& field : kFields) {
+    if (field.name != name || (field.apis & bit) == 0) continue;
+    if (!v.is_null()) (this->*field.read)(name, v);
+    return;
+  }
+  switch (JudgeField(out_.api, name, v)) {
+    case FieldVerdict::kNoEffect:
+      return;
+    case FieldVerdict::kNotOffered:
+      reader_.NotOffered(name);
+      return;
+    case FieldVerdict::kUnknown:
+      NoteUnknown(std::string(name));
+      return;
+  }
+}
+
+void RequestReader::NoteUnknown(std::string name) {
+  if (out_.unknown_fields.size() < kMaxUnknownFields) {
+    out_.unknown_fields.push_back(std::move(name));
+  }
+}
+
+// What only shows once all fields are known.
+void RequestReader::CheckWhole() {
+  if (out_.api == Api::kChat) {
+    if (out_.messages.empty()) reader_.Fail("messages", "is missing, at least one is needed");
+    if (top_logprobs_ && !chat_logprobs_.value_or(false) && *top_logprobs_ > 0) {
+      reader_.Fail("top_logprobs", "needs \"logprobs\": true");
+    }
+    if (chat_logprobs_.value_or(false)) out_.logprobs = top_logprobs_.value_or(0);
+  } else {
+    if (out_.prompts.empty()) reader_.Fail("prompt", "is missing");
+    if (!out_.max_tokens) out_.max_tokens = kDefaultCompletionTokens;
+    if (out_.prompts.size() * out_.n > kMaxChoices) {
+      reader_.Fail("n", std::to_string(out_.prompts.size()) + " prompts times n " +
+                            std::to_string(out_.n) + " is above the limit of " +
+                            std::to_string(kMaxChoices) + " choices");
+    }
+  }
+  if (has_stream_options_ && !out_.stream) {
+    reader_.Fail("stream_options", "is only allowed with \"stream\": true");
+  }
+  if (out_.max_tokens && out_.min_tokens > *out_.max_tokens) {
+    reader_.Fail("min_tokens", std::to_string(out_.min_tokens) + " is above max_tokens " +
+                                   std::to_string(*out_.max_tokens));
+  }
+  // kNoLimit stood for "to the context's end" while the two names were compared.
+  if (out_.max_tokens == std::numeric_limits<uint32_t>::max()) out_.max_tokens.reset();
+}
+
+void RequestReader::Model(std::string_view name, const Value& v) {
+  reader_.String(name, v, out_.model);
+}
+
+void RequestReader::Messages(std::string_view name, const Value& v) {
+  const auto* list = v.if_array();
+  if (list == nullptr) {
+    reader_.WrongType(name, "an array of messages", v);
+    return;
+  }
+  if (list->empty()) reader_.Fail(name, "is empty, at least one message is needed");
+  if (list->size() > kMaxMessages) {
+    reader_.Fail(name, std::to_string(list->size()) + " messages, at most " +
+                           std::to_string(kMaxMessages) + " are taken");
+  }
+  for (size_t i = 0; i < list->size() && reader_.ok(); ++i) Message(PathOf(name, i), (*list)[i]);
+}
+
+void RequestReader::Message(const std::string& path, const Value& v) {
+  const auto* object = v.if_object();
+  if (object == nullptr) {
+    reader_.WrongType(path, "an object with role and content", v);
+    return;
+  }
+  ChatMessage message;
+  if (!object->contains("role")) reader_.Fail(PathOf(path, "role"), "is missing");
+  if (!object->contains("content")) reader_.Fail(PathOf(path, "content"), "is missing");
+  for (const auto& member : *object) {
+    MessageField(path, std::string_view(member.key().data(), member.key().size()), member.value(),
+                 message);
+    if (!reader_.ok()) return;
+  }
+  out_.messages.push_back(std::move(message));
+}
+
+void RequestReader::MessageField(const std::string& path, std::string_view key, const Value& v,
+                                 ChatMessage& message) {
+  const std::string field = PathOf(path, key);
+  if (key == "role") {
+    if (!reader_.String(field, v, message.role)) return;
+    if (message.role == "developer") message.role = "system";
+    if (message.role == "tool" || message.role == "function") {
+      reader_.NotOffered(field, "messages of tools");
+    } else if (message.role != "system" && message.role != "user" && message.role != "assistant") {
+      reader_.Fail(field,
+                   Quoted(message.role) + " is unknown; known: system, developer, user, assistant");
+    }
+  } else if (key == "content") {
+    Content(field, v, message.content);
+  } else if (key == "tool_calls" || key == "function_call" || key == "audio") {
+    if (!v.is_null() && !IsEmptyValue(v)) reader_.NotOffered(field);
+  } else if (key != "name" && key != "refusal") {
+    NoteUnknown("messages[]." + std::string(key));
+  }
+}
+
+// A string, or text parts, which are joined as they stand.
+void RequestReader::Content(const std::string& path, const Value& v, std::string& text) {
+  if (v.is_string()) {
+    reader_.String(path, v, text);
+    return;
+  }
+  const auto* parts = v.if_array();
+  if (parts == nullptr) {
+    reader_.WrongType(path, "a string or an array of parts", v);
+    return;
+  }
+  for (size_t i = 0; i < parts->size() && reader_.ok(); ++i) {
+    ContentPart(PathOf(path, i), (*parts)[i], text);
+  }
+}
+
+void RequestReader::ContentPart(const std::string& path, const Value& v, std::string& text) {
+  const auto* part = v.if_object();
+  if (part == nullptr) {
+    reader_.WrongType(path, "an object with type and text", v);
+    return;
+  }
+  std::string type;
+  const Value* type_value = part->if_contains("type");
+  if (type_value == nullptr) {
+    reader_.Fail(PathOf(path, "type"), "is missing");
+    return;
+  }
+  if (!reader_.String(PathOf(path, "type"), *type_value, type)) return;
+  if (type != "text") {
+    reader_.NotOffered(path, "content of type " + Quoted(type) + ", only text is taken");
+    return;
+  }
+  const Value* text_value = part->if_contains("text");
+  if (text_value == nullptr) {
+    reader_.Fail(PathOf(path, "text"), "is missing");
+    return;
+  }
+  std::string piece;
+  if (reader_.String(PathOf(path, "text"), *text_value, piece)) text += piece;
+}
+
+// Text, token ids, or a list of either.
+void RequestReader::PromptField(std::string_view name, const Value& v) {
+  std::string text;
+  if (v.is_string()) {
+    if (reader_.String(name, v, text)) out_.prompts.emplace_back(std::move(text));
+    return;
+  }
+  const auto* list = v.if_array();
+  if (list == nullptr) {
+    reader_.WrongType(name, "text, token ids or a list of either", v);
+    return;
+  }
+  if (list->empty()) {
+    reader_.Fail(name, "is empty");
+    return;
+  }
+  constexpr size_t kMaxIds =
+      std::numeric_limits<uint32_t>::max() / 2;  // the context is checked later
+  std::vector<TokenId> ids;
+  if ((*list)[0].is_number()) {
+    if (reader_.TokenIds(name, *list, kMaxIds, ids)) out_.prompts.emplace_back(std::move(ids));
+    return;
+  }
+  if (list->size() > kMaxPrompts) {
+    reader_.Fail(name, std::to_string(list->size()) + " prompts, at most " +
+                           std::to_string(kMaxPrompts) + " are taken");
+    return;
+  }
+  for (size_t i = 0; i < list->size() && reader_.ok(); ++i) {
+    const std::string path = PathOf(name, i);
+    const Value& entry = (*list)[i];
+    if (entry.is_string()) {
+      if (reader_.String(path, entry, text)) out_.prompts.emplace_back(std::move(text));
+    } else if (const auto* entry_ids = entry.if_array()) {
+      if (reader_.TokenIds(path, *entry_ids, kMaxIds, ids)) out_.prompts.emplace_back(ids);
+    } else {
+      reader_.WrongType(path, "text or token ids", entry);
+    }
+  }
+}
+
+void RequestReader::Stream(std::string_view name, const Value& v) {
+  reader_.Bool(name, v, out_.stream);
+}
+
+void RequestReader::StreamOptions(std::string_view name, const Value& v) {
+  const auto* options = v.if_object();
+  if (options == nullptr) {
+    reader_.WrongType(name, "an object", v);
+    return;
+  }
+  has_stream_options_ = true;
+  for (const auto& member : *options) {
+    const std::string_view key(member.key().data(), member.key().size());
+    if (member.value().is_null()) continue;
+    if (key == "include_usage") {
+      reader_.Bool(PathOf(name, key), member.value(), out_.include_usage);
+    } else if (key == "continuous_usage_stats") {
+      reader_.Bool(PathOf(name, key), member.value(), out_.continuous_usage);
+    } else if (key != "include_obfuscation") {
+      NoteUnknown(PathOf(name, key));
+    }
+    if (!reader_.ok()) return;
+  }
+}
+
+void RequestReader::N(std::string_view name, const Value& v) {
+  int64_t n = 0;
+  if (reader_.Int(name, v, 1, kMaxN, n)) out_.n = static_cast<uint32_t>(n);
+}
+
+void RequestReader::MaxTokens(std::string_view name, const Value& v) {
+  int64_t tokens = 0;
+  if (!reader_.Int(name, v, -1, kInt64Max, tokens)) return;
+  if (tokens == 0) {
+    reader_.Fail(name, "must be at least 1, or -1 for no limit, not 0");
+    return;
+  }
+  constexpr int64_t kNoLimit = std::numeric_limits<uint32_t>::max();
+  const auto wanted = static_cast<uint32_t>(tokens < 0 ? kNoLimit : std::min(tokens, kNoLimit));
+  if (out_.max_tokens && *out_.max_tokens != wanted) {
+    reader_.Fail(name, "max_tokens and max_completion_tokens disagree");
+    return;
+  }
+  out_.max_tokens = wanted;
+}
+
+void RequestReader::MinTokens(std::string_view name, const Value& v) {
+  int64_t tokens = 0;
+  if (reader_.Int(name, v, 0, std::numeric_limits<uint32_t>::max(), tokens)) {
+    out_.min_tokens = static_cast<uint32_t>(tokens);
+  }
+}
+
+void RequestReader::IgnoreEos(std::string_view name, const Value& v) {
+  reader_.Bool(name, v, out_.ignore_eos);
+}
+
+void RequestReader::Stop(std::string_view name, const Value& v) {
+  const auto* list = v.if_array();
+  if (list == nullptr) {
+    AddStop(std::string(name), v);
+    return;
+  }
+  if (list->size() > kMaxStops) {
+    reader_.Fail(name, std::to_string(list->size()) + " stop strings, at most " +
+                           std::to_string(kMaxStops) + " are taken");
+  }
+  for (size_t i = 0; i < list->size() && reader_.ok(); ++i) AddStop(PathOf(name, i), (*list)[i]);
+}
+
+void RequestReader::AddStop(const std::string& path, const Value& v) {
+  std::string stop;
+  if (!reader_.String(path, v, stop)) return;
+  if (stop.empty()) {
+    reader_.Fail(path, "is empty");
+  } else if (stop.size() > kMaxStopBytes) {
+    reader_.Fail(path, std::to_string(stop.size()) + " bytes, at most " +
+                           std::to_string(kMaxStopBytes) + " are taken");
+  } else {
+    out_.stop.push_back(std::move(stop));
+  }
+}
+
+void RequestReader::StopTokenIds(std::string_view name, const Value& v) {
+  if (const auto* list = v.if_array()) {
+    reader_.TokenIds(name, *list, kMaxStopTokens, out_.stop_token_ids);
+  } else {
+    reader_.WrongType(name, "an array of token ids", v);
+  }
+}
+
+void RequestReader::Temperature(std::string_view name, const Value& v) {
+  reader_.Number(name, v, 0, JsonReader::Low::kInclusive, 100, out_.sampling.temperature);
+}
+
+void RequestReader::TopP(std::string_view name, const Value& v) {
+  reader_.Number(name, v, 0, JsonReader::Low::kExclusive, 1, out_.sampling.top_p);
+}
+
+// 0 and -1 mean off; more than the vocabulary means off too.
+void RequestReader::TopK(std::string_view name, const Value& v) {
+  int64_t k = 0;
+  if (!reader_.Int(name, v, -1, kInt64Max, k)) return;
+  constexpr int64_t kMax = std::numeric_limits<uint32_t>::max();
+  out_.sampling.top_k = static_cast<uint32_t>(std::clamp<int64_t>(k, 0, kMax));
+}
+
+void RequestReader::MinP(std::string_view name, const Value& v) {
+  reader_.Number(name, v, 0, JsonReader::Low::kInclusive, 1, out_.sampling.min_p);
+}
+
+void RequestReader::RepetitionPenalty(std::string_view name, const Value& v) {
+  float penalty = 1;
+  if (!reader_.Number(name, v, 0, JsonReader::Low::kExclusive, 100, penalty)) return;
+  if (repetition_penalty_ && *repetition_penalty_ != penalty) {
+    reader_.Fail(name, "repetition_penalty and repeat_penalty disagree");
+    return;
+  }
+  repetition_penalty_ = penalty;
+  out_.sampling.repetition_penalty = penalty;
+}
+
+void RequestReader::RepeatLastN(std::string_view name, const Value& v) {
+  int64_t tokens = 0;
+  constexpr int64_t kWhole = std::numeric_limits<uint32_t>::max();  // -1: the whole context
+  if (!reader_.Int(name, v, -1, kWhole, tokens)) return;
+  out_.sampling.repetition_last_n = static_cast<uint32_t>(tokens < 0 ? kWhole : tokens);
+}
+
+void RequestReader::Seed(std::string_view name, const Value& v) {
+  if (const auto* large = v.if_uint64()) {
+    out_.seed = *large;
+    return;
+  }
+  int64_t seed = 0;
+  if (!reader_.Int(name, v, std::numeric_limits<int64_t>::min(), kInt64Max, seed)) return;
+  // -1 asks for any seed, as llama-server has it.
+  if (seed != -1) out_.seed = static_cast<uint64_t>(seed);
+}
+
+void RequestReader::ChatLogprobs(std::string_view name, const Value& v) {
+  bool wanted = false;
+  if (reader_.Bool(name, v, wanted)) chat_logprobs_ = wanted;
+}
+
+void RequestReader::TopLogprobs(std::string_view name, const Value& v) {
+  int64_t top = 0;
+  if (reader_.Int(name, v, 0, kMaxLogprobs, top)) top_logprobs_ = static_cast<uint32_t>(top);
+}
+
+void RequestReader::CompletionLogprobs(std::string_view name, const Value& v) {
+  int64_t top = 0;
+  if (reader_.Int(name, v, 0, kMaxLogprobs, top)) out_.logprobs = static_cast<uint32_t>(top);
+}
+
+ApiError BadJson(const json::error_code& ec, size_t at) {
+  ApiError error;
+  error.message = "body: not valid JSON at byte " + std::to_string(at) + ": ";
+  if (ec == json::error::too_deep) {
+    error.message += "nested deeper than " + std::to_string(kMaxJsonDepth);
+  } else {
+    error.message += SanitizeUtf8(ec.message());
+  }
+  error.code = "invalid_json";
+  return error;
+}
+
+}  // namespace
+
+std::variant<ParsedRequest, ApiError> ParseRequest(Api api, std::string_view body,
+                                                   const SamplingParams& defaults) {
+  json::parse_options options;
+  options.max_depth = kMaxJsonDepth;
+  // Values live in growing blocks that are dropped whole: no call per value to free.
+  json::monotonic_resource memory;
+  json::parser parser(json::storage_ptr(), options);
+  parser.reset(&memory);
+  json::error_code ec;
+  const size_t read = parser.write_some(body.data(), body.size(), ec);
+  if (!ec && body.find_first_not_of(" \t\r\n", read) != std::string_view::npos) {
+    ec = json::error::extra_data;
+  }
+  if (ec) return BadJson(ec, read);
+  const json::value root = parser.release();
+  const auto* object = root.if_object();
+  if (object == nullptr) {
+    ApiError error;
+    error.message = "body: must be a JSON object, not " + std::string(KindName(root));
+    error.code = "invalid_type";
+    return error;
+  }
+  return RequestReader(api, defaults).Read(*object);
+}
+
+}  // namespace kvrm

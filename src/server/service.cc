@@ -1,0 +1,334 @@
+#include "server/service.h"
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <random>
+
+#include "base/check.h"
+
+namespace kvrm {
+namespace {
+
+constexpr size_t kMaxLoggedFields = 256;
+
+ApiError BadField(const std::string& path, const std::string& what, std::string code = {}) {
+  ApiError error;
+  error.message = path + ": " + what;
+  error.param = path;
+  error.code = std::move(code);
+  return error;
+}
+
+// What the engine refuses at the door is the request's fault, but for its not running at all.
+ApiError FromEngine(const Error& error) {
+  ApiError out;
+  out.message = error.message;
+  if (error.kind == ErrorKind::kUnavailable) {
+    out.status = 503;
+    out.type = "unavailable_error";
+  }
+  return out;
+}
+
+ApiError QueueFull(const std::string& message) {
+  return {429, message, "rate_limit_error", "", "queue_full"};
+}
+
+std::string Hex(uint64_t value) {
+  char digits[17];
+  std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(value));
+  return digits;
+}
+
+int64_t WallSeconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+std::string TodayText() {
+  const std::time_t now = WallSeconds();
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  const size_t size = std::strftime(text, sizeof(text), "%d %b %Y", &utc);
+  return {text, size};
+}
+
+uint64_t RandomSeed() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) ^ device();
+}
+
+}  // namespace
+
+uint64_t Mix64(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+Service::Service(ServiceConfig config, Engine& engine, const Tokenizer& tokenizer,
+                 const ChatTemplate* chat_template, std::function<void()> wake)
+    : config_(std::move(config)),
+      engine_(engine),
+      tokenizer_(tokenizer),
+      chat_template_(chat_template),
+      ctx_(engine.config().max_seq_tokens),
+      mailbox_(std::move(wake)),
+      random_state_(RandomSeed()) {
+  for (uint32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    const auto bytes = tokenizer.TokenBytes(static_cast<TokenId>(id), /*with_special=*/true);
+    max_token_bytes_ = std::max(max_token_bytes_, bytes.size());
+  }
+  const auto text_of = [&tokenizer](TokenId id) {
+    return id < 0 ? std::string() : std::string(tokenizer.TokenBytes(id, /*with_special=*/true));
+  };
+  bos_text_ = text_of(tokenizer.spec().bos);
+  eos_text_ = text_of(tokenizer.spec().eos);
+}
+
+Service::~Service() = default;
+
+uint64_t Service::NextRandom() { return Mix64(random_state_ += 0x9E3779B97F4A7C15u); }
+
+// ---- text to tokens
+std::variant<PreparedRequest, ApiError> Service::Prepare(ParsedRequest request) const {
+  LogUnknownFields(request.unknown_fields);
+  if (config_.strict_model && !request.model.empty() && request.model != config_.model) {
+    ApiError error = BadField(
+        "model", "'" + request.model + "' does not exist, only '" + config_.model + "' is served",
+        "model_not_found");
+    error.status = 404;
+    return error;
+  }
+  PreparedRequest prepared;
+  if (!request.ignore_eos) prepared.end_tokens = tokenizer_.end_tokens();
+  for (size_t i = 0; i < request.stop_token_ids.size(); ++i) {
+    const TokenId id = request.stop_token_ids[i];
+    if (static_cast<uint32_t>(id) >= tokenizer_.vocab_size()) {
+      return BadField("stop_token_ids[" + std::to_string(i) + "]",
+                      std::to_string(id) + " is outside the vocabulary of " +
+                          std::to_string(tokenizer_.vocab_size()));
+    }
+    prepared.end_tokens.push_back(id);
+  }
+  const size_t num_prompts = request.api == Api::kChat ? 1 : request.prompts.size();
+  for (size_t i = 0; i < num_prompts; ++i) {
+    const std::string path = num_prompts == 1 ? "prompt" : "prompt[" + std::to_string(i) + "]";
+    auto ids =
+        request.api == Api::kChat ? ChatTokens(request) : PromptTokens(request.prompts[i], path);
+    if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
+    prepared.prompts.push_back(std::move(std::get<std::vector<TokenId>>(ids)));
+  }
+  // The text has served; long answers should not hold on to it.
+  request.messages.clear();
+  request.prompts.clear();
+  prepared.request = std::move(request);
+  return prepared;
+}
+
+std::variant<std::vector<TokenId>, ApiError> Service::ChatTokens(
+    const ParsedRequest& request) const {
+  if (chat_template_ == nullptr) {
+    return BadField("messages", "this model has no chat template; /v1/completions takes a prompt");
+  }
+  size_t num_bytes = 0;
+  for (const auto& message : request.messages) num_bytes += message.content.size();
+  if (auto error = CheckBytes("messages", num_bytes)) return std::move(*error);
+  RenderOptions options;
+  options.bos_token = bos_text_;
+  options.eos_token = eos_text_;
+  options.strftime_now = TodayText();
+  auto pieces = chat_template_->Render(request.messages, options);
+  if (!pieces.ok()) return BadField("messages", pieces.error().message);
+  std::vector<TokenId> ids = EncodePieces(tokenizer_, *pieces);
+  AddBos(ids);
+  if (auto error = CheckLength("messages", ids.size())) return std::move(*error);
+  return ids;
+}
+
+std::variant<std::vector<TokenId>, ApiError> Service::PromptTokens(const Prompt& prompt,
+                                                                   const std::string& path) const {
+  std::vector<TokenId> ids;
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    if (auto error = CheckBytes(path, text->size())) return std::move(*error);
+    // A raw prompt may spell control tokens: it is the whole prompt, there is nothing to forge.
+    ids = tokenizer_.Encode(*text, SpecialTokens::kParse);
+    AddBos(ids);
+  } else {
+    ids = std::get<std::vector<TokenId>>(prompt);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (static_cast<uint32_t>(ids[i]) < tokenizer_.vocab_size()) continue;
+      return BadField(path + "[" + std::to_string(i) + "]",
+                      "token id " + std::to_string(ids[i]) + " is outside the vocabulary of " +
+                          std::to_string(tokenizer_.vocab_size()));
+    }
+  }
+  if (auto error = CheckLength(path, ids.size())) return std::move(*error);
+  return ids;
+}
+
+void Service::AddBos(std::vector<TokenId>& ids) const {
+  const TokenizerSpec& spec = tokenizer_.spec();
+  if (!spec.add_bos || spec.bos < 0 || (!ids.empty() && ids[0] == spec.bos)) return;
+  ids.insert(ids.begin(), spec.bos);
+}
+
+std::optional<ApiError> Service::CheckLength(const std::string& path, size_t num_tokens) const {
+  if (num_tokens == 0) return BadField(path, "holds no token, at least 1 is needed");
+  if (num_tokens < ctx_) return std::nullopt;
+  return BadField(path,
+                  std::to_string(num_tokens) + " tokens, at most " + std::to_string(ctx_ - 1) +
+                      " fit the context of " + std::to_string(ctx_),
+                  "context_length_exceeded");
+}
+
+// Refuses what cannot fit before the work of tokenizing it (B053).
+std::optional<ApiError> Service::CheckBytes(const std::string& path, size_t num_bytes) const {
+  const size_t least_tokens = num_bytes / max_token_bytes_;
+  if (least_tokens < ctx_) return std::nullopt;
+  return BadField(path,
+                  "at least " + std::to_string(least_tokens) + " tokens, at most " +
+                      std::to_string(ctx_ - 1) + " fit the context of " + std::to_string(ctx_),
+                  "context_length_exceeded");
+}
+
+// One line per name in the life of the server, and a bound on the names remembered.
+void Service::LogUnknownFields(const std::vector<std::string>& names) const {
+  if (names.empty() || !config_.log) return;
+  const std::lock_guard<std::mutex> lock(log_mutex_);
+  for (const auto& name : names) {
+    const std::string shown = SanitizeUtf8(std::string_view(name).substr(0, 64));
+    if (logged_fields_.size() >= kMaxLoggedFields || !logged_fields_.insert(shown).second) continue;
+    std::string line = "ignoring unknown request field '";
+    for (const char c : shown) line += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
+    config_.log(line + "'");
+  }
+}
+
+// ---- answers under way
+std::variant<std::shared_ptr<Generation>, ApiError> Service::Start(PreparedRequest prepared,
+                                                                   GenerationListener* listener) {
+  ResponseHead head;
+  head.api = prepared.request.api;
+  head.id = (head.api == Api::kChat ? "chatcmpl-" : "cmpl-") + Hex(NextRandom());
+  head.created_s = WallSeconds();
+  head.model = config_.model;
+  const Api api = head.api;
+  const std::optional<uint64_t> seed = prepared.request.seed;
+  const uint64_t drawn = NextRandom();
+  auto generation =
+      std::make_shared<Generation>(std::move(prepared), std::move(head), tokenizer_, mailbox_);
+  open_.emplace(generation.get(), generation);
+  std::optional<ApiError> error;
+  for (uint32_t i = 0; i < generation->num_choices() && !error; ++i) {
+    // Without a seed equal prompts of one request must not give equal texts (B049).
+    GenerateRequest request = generation->EngineRequest(i, ctx_, seed.value_or(Mix64(drawn + i)));
+    if (const Status checked = engine_.Check(request); !checked.ok()) {
+      error = FromEngine(checked.error());
+      break;
+    }
+    generation->Opened(i);
+    auto submitted = engine_.Submit(std::move(request));
+    if (submitted.ok()) {
+      generation->SetRequestId(i, *submitted);
+    } else {
+      generation->NotTaken(i);
+      error = submitted.error().kind == ErrorKind::kNoRoom ? QueueFull(submitted.error().message)
+                                                           : FromEngine(submitted.error());
+    }
+  }
+  if (!error) {
+    generation->listener = listener;
+    ++counters_.requests[static_cast<size_t>(api)];
+    return generation;
+  }
+  if (error->status == 429) ++counters_.refused_queue_full;
+  CancelOpenChoices(*generation);
+  generation->Fail(*error);
+  if (generation->engine_done()) open_.erase(generation.get());
+  return std::move(*error);
+}
+
+void Service::CancelOpenChoices(const Generation& generation) {
+  for (uint32_t i = 0; i < generation.num_choices(); ++i) {
+    if (generation.choice_open(i)) engine_.Cancel(generation.request_id(i));
+  }
+}
+
+void Service::Release(Generation& generation) {
+  generation.listener = nullptr;
+  if (generation.complete()) return;
+  ++counters_.abandoned;
+  generation.abandoned = true;
+  CancelOpenChoices(generation);
+  generation.Fail({503, "the client went away", "unavailable_error", "", ""});
+}
+
+void Service::FailAll(const ApiError& error) {
+  for (auto& [key, generation] : open_) {
+    generation->Fail(error);
+    CancelOpenChoices(*generation);
+    touched_.push_back(generation);
+  }
+  for (auto& generation : std::exchange(touched_, {})) {
+    if (generation->listener != nullptr) generation->listener->OnOutput(*generation);
+  }
+}
+
+void Service::Dispatch() {
+  mailbox_.Take(batch_);
+  for (const MailboxEvent& event : batch_) {
+    Generation& generation = *event.generation;
+    switch (generation.Apply(event)) {
+      case Generation::Next::kGoOn:
+        break;
+      case Generation::Next::kCancelChoice:
+        engine_.Cancel(generation.request_id(event.choice));
+        break;
+      case Generation::Next::kCancelAll:
+        CancelOpenChoices(generation);
+        break;
+    }
+    if (generation.touched) continue;
+    generation.touched = true;
+    touched_.push_back(open_.at(&generation));
+  }
+  // A listener may start or abandon answers, which changes open_, but never touched_.
+  for (const auto& generation : touched_) {
+    generation->touched = false;
+    if (generation->engine_done()) {
+      Count(*generation);
+      open_.erase(generation.get());
+    }
+    if (generation->listener != nullptr) generation->listener->OnOutput(*generation);
+  }
+  touched_.clear();
+}
+
+void Service::Count(const Generation& generation) {
+  for (uint32_t i = 0; i < generation.num_choices(); ++i) {
+    if (generation.finish_reason(i) == "stop") ++counters_.finished_stop;
+    if (generation.finish_reason(i) == "length") ++counters_.finished_length;
+  }
+  if (generation.failed() && !generation.abandoned) ++counters_.failed;
+}
+
+// Work is open and the engine makes no step: whoever asks for health should know (B074).
+void Service::Tick(int64_t now_us) {
+  const uint64_t steps = engine_.Metrics().steps;
+  if (open_.empty() || steps != steps_seen_) {
+    steps_seen_ = steps;
+    progress_us_ = now_us;
+  }
+  stalled_ = now_us - progress_us_ > config_.stall_us;
+}
+
+std::string Service::ModelListJson() const {
+  return ModelListBody(config_.model, config_.created_s, ctx_);
+}
+std::string Service::ModelJson() const { return ModelBody(config_.model, config_.created_s, ctx_); }
+
+}  // namespace kvrm

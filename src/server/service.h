@@ -1,0 +1,119 @@
+// The service: requests as data in, answers as bytes out, over one engine. No sockets, no HTTP.
+//
+// Threads: Prepare (templates, tokenizing) runs on any server thread; everything else on one
+// thread, the I/O thread; the engine's thread only appends to the mailbox, whose wake function asks
+// the I/O thread to call Dispatch. Ownership: engine, tokenizer and template outlive the service;
+// the engine must have ended (Run returned) before the service is destroyed. Errors: ApiError.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "engine/engine.h"
+#include "server/generation.h"
+#include "server/mailbox.h"
+#include "server/openai_types.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace kvrm {
+
+struct ServiceConfig {
+  std::string model = "default";  // the id in answers and in /v1/models
+  bool strict_model = false;      // requests for another model: 404; else they are answered
+  SamplingParams sampling;        // defaults of fields that a request leaves out
+  int64_t stall_us = 30'000'000;  // no step for so long with work open: not healthy
+  int64_t created_s = 0;          // of the model, in /v1/models
+  std::function<void(std::string_view)> log;  // one line; any thread
+};
+
+struct ServiceCounters {
+  uint64_t requests[2] = {};   // started, by Api
+  uint64_t finished_stop = 0;  // choices, by finish reason
+  uint64_t finished_length = 0;
+  uint64_t failed = 0;     // answers that ended with an error
+  uint64_t abandoned = 0;  // answers whose client went away
+  uint64_t refused_queue_full = 0;
+};
+
+class Service {
+ public:
+  Service(ServiceConfig config, Engine& engine, const Tokenizer& tokenizer,
+          const ChatTemplate* chat_template, std::function<void()> wake);
+  ~Service();
+
+  // Any thread. Text to tokens, with every check that needs the model's numbers.
+  std::variant<PreparedRequest, ApiError> Prepare(ParsedRequest request) const;
+
+  // ---- I/O thread
+  // Submits every choice. `listener` hears of the answer until Release. Queue full: 429, and
+  // nothing stays submitted.
+  std::variant<std::shared_ptr<Generation>, ApiError> Start(PreparedRequest prepared,
+                                                            GenerationListener* listener);
+  // The listener is done with it or gone: it is forgotten, and what is not complete is cancelled.
+  // Required once for every answer that Start returned.
+  void Release(Generation& generation);
+  // Every open answer ends with `error`; their choices are cancelled.
+  void FailAll(const ApiError& error);
+  // Applies all events that have come in, then calls each listener concerned once.
+  void Dispatch();
+  // Watches progress; to be called now and then with a monotonic time.
+  void Tick(int64_t now_us);
+  bool stalled() const { return stalled_; }
+
+  size_t num_open() const { return open_.size(); }  // answers that the engine still works for
+  const ServiceConfig& config() const { return config_; }
+  const ServiceCounters& counters() const { return counters_; }
+  const Engine& engine() const { return engine_; }
+  std::string ModelListJson() const;
+  std::string ModelJson() const;
+
+ private:
+  std::variant<std::vector<TokenId>, ApiError> ChatTokens(const ParsedRequest& request) const;
+  std::variant<std::vector<TokenId>, ApiError> PromptTokens(const Prompt& prompt,
+                                                            const std::string& path) const;
+  std::optional<ApiError> CheckLength(const std::string& path, size_t num_tokens) const;
+  std::optional<ApiError> CheckBytes(const std::string& path, size_t num_bytes) const;
+  void AddBos(std::vector<TokenId>& ids) const;
+  void LogUnknownFields(const std::vector<std::string>& names) const;
+  void CancelOpenChoices(const Generation& generation);
+  void Count(const Generation& generation);
+  uint64_t NextRandom();
+
+  // Constant after construction.
+  const ServiceConfig config_;
+  Engine& engine_;
+  const Tokenizer& tokenizer_;
+  const ChatTemplate* const chat_template_;  // null: the model has none
+  const uint32_t ctx_;                       // most tokens of a sequence
+  size_t max_token_bytes_ = 1;               // bytes of the longest token
+  std::string bos_text_, eos_text_;
+
+  Mailbox mailbox_;
+
+  // I/O thread.
+  std::unordered_map<const Generation*, std::shared_ptr<Generation>> open_;
+  std::vector<MailboxEvent> batch_;
+  std::vector<std::shared_ptr<Generation>> touched_;
+  ServiceCounters counters_;
+  uint64_t random_state_;
+  uint64_t steps_seen_ = 0;
+  int64_t progress_us_ = 0;
+  bool stalled_ = false;
+
+  mutable std::mutex log_mutex_;
+  mutable std::set<std::string> logged_fields_;  // guarded by log_mutex_
+};
+
+// SplitMix64's output function: spreads consecutive numbers over 64 bits.
+uint64_t Mix64(uint64_t x);
+
+}  // namespace kvrm
