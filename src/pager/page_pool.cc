@@ -25,6 +25,7 @@ PagePool::PagePool(const KvGroupGeometry& geometry, VirtualRange range, const Op
   free_maps_.resize(superblocks);
   bin_keys_.resize(superblocks);
   references_.resize(pages);
+  dropped_in_step_.resize(pages);
   limbo_.resize(pages);
   position_in_limbo_.resize(pages, kNotInLimbo);
   spares_.reserve(superblocks);
@@ -234,6 +235,11 @@ void PagePool::AddReference(PageRun run) {
 }
 
 void PagePool::DropReference(PageRun run, uint64_t epoch) {
+  std::fill_n(dropped_in_step_.begin() + run.page.value, run.count, step_);
+  UndoReference(run, epoch);
+}
+
+void PagePool::UndoReference(PageRun run, uint64_t epoch) {
   for (uint32_t i = 0; i < run.count; ++i) {
     const PageId page{run.page.value + i};
     if (!Drop(page)) continue;

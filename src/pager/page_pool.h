@@ -36,6 +36,8 @@ class PagePool {
   // Takes superblock 0 and, in it, the null page. Requires: `range` holds whole superblocks.
   PagePool(const KvGroupGeometry& geometry, VirtualRange range, const Options& options);
 
+  void BeginStep() { ++step_; }
+
   // What a caller of TakeRun asks for.
   struct Request {
     std::optional<PageId> after;   // last page of the table that grows: its successor is best
@@ -62,6 +64,8 @@ class PagePool {
   void AddReference(PageRun run);
   // One table entry less; pages that none names rest in limbo until `epoch` has completed.
   void DropReference(PageRun run, uint64_t epoch);
+  // The same, where AddReference is undone.
+  void UndoReference(PageRun run, uint64_t epoch);
   // Pages in limbo that no published frame ever named become free at once.
   void Unlimbo(PageRun run);
   // Limbo pages of epochs <= `completed_epoch` become free.
@@ -77,6 +81,11 @@ class PagePool {
   std::byte* base() const { return range_.base(); }
   uint64_t range_bytes() const { return range_.bytes(); }
   uint32_t references(PageId page) const { return references_[page.value]; }
+  // True when the one sequence that names `page` may write to it. A reference that was dropped in
+  // the open step still counts: its owner may roll back to a savepoint and see the page again.
+  bool HasOneOwner(PageId page) const {
+    return references_[page.value] == 1 && dropped_in_step_[page.value] != step_;
+  }
   uint64_t free_pages() const { return free_pages_; }
   uint64_t limbo_pages() const { return limbo_end_ - limbo_begin_; }
   uint64_t taken_bytes() const { return num_taken_ * geometry_.superblock_bytes; }
@@ -120,7 +129,9 @@ class PagePool {
   std::vector<uint64_t> free_maps_;  // [superblocks]; 0 while not taken
   std::vector<BinKey> bin_keys_;     // [superblocks] where bins_ holds it
   SuperblockBins bins_;
-  std::vector<uint32_t> references_;  // [pages]
+  std::vector<uint32_t> references_;       // [pages]
+  std::vector<uint32_t> dropped_in_step_;  // [pages] the last step in which a reference fell
+  uint32_t step_ = 1;                      // counts BeginStep; a wrap costs one needless copy
 
   // A ring in order of epochs; each page stands in it at most once, so it never overflows.
   std::vector<LimboPage> limbo_;             // [pages]

@@ -193,7 +193,7 @@ Pager::State::Growth Pager::State::GrowthOf(uint32_t group, uint32_t slot, uint3
       std::clamp(PagesFor(hint_tokens, page_tokens), held + growth.pages, tables.max_pages()) -
       held;
   growth.copies_last =
-      slots[slot].num_tokens % page_tokens != 0 && pool.references(tables.Last(slot)) > 1;
+      slots[slot].num_tokens % page_tokens != 0 && !pool.HasOneOwner(tables.Last(slot));
   return growth;
 }
 

@@ -11,6 +11,7 @@ void Pager::BeginStep() {
   State& s = *state_;
   KVRM_CHECK(!s.in_step, "BeginStep inside a step");
   s.in_step = true;
+  for (State::Group& group : s.groups) group.pool.BeginStep();
 }
 
 // ---- undo
@@ -41,7 +42,7 @@ void Pager::State::Undo(const Edit& edit) {
       return;
     case EditKind::kShare:
       tables.Pop(edit.slot, edit.count);
-      pool.DropReference(run, step_epoch());
+      pool.UndoReference(run, step_epoch());
       return;
     case EditKind::kDrop:
       tables.Push(edit.slot, run);
@@ -81,7 +82,7 @@ bool Pager::State::UndoForSavepoint(Edit& edit, bool others_share) {
     tables.Replace(edit.slot, edit.index, PageId{edit.old_page});
     pool.AddReference({PageId{edit.old_page}, 1});
   }
-  pool.DropReference(run, step_epoch());
+  pool.UndoReference(run, step_epoch());
   edit.kind = EditKind::kOrphan;
   return false;
 }
@@ -157,6 +158,7 @@ void Pager::State::Publish(const Edit& edit) {
       break;
     case EditKind::kReplace:
       delta.kind = DeltaKind::kReplace;
+      ++counters.copy_on_write;
       copies[step_epoch() % 2].push_back({edit.group, PageId{edit.old_page}, PageId{edit.page}});
       break;
     case EditKind::kDrop:

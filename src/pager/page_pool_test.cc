@@ -1,0 +1,161 @@
+// The parts below the verbs: bins, page tables, and the pool's refusal of what must not happen.
+#include "pager/page_pool.h"
+
+#include <map>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "pager/pager_testing.h"
+
+namespace kvrm {
+namespace {
+
+using testing::TinyGroup;
+
+PagePool MakePool(uint32_t superblocks) {
+  auto range = VirtualRange::Reserve(superblocks * TinyGroup().superblock_bytes);
+  return PagePool(TinyGroup(), std::move(range).value(), {});
+}
+
+TEST(SuperblockBins, FindEqualsAScanOverAll) {
+  constexpr uint32_t kCount = 40;
+  SuperblockBins bins(kCount);
+  std::map<uint32_t, BinKey> filed;
+  std::mt19937 random(3);
+  for (int i = 0; i < 20'000; ++i) {
+    const uint32_t id = random() % kCount;
+    if (filed.contains(id)) {
+      bins.Remove(SuperblockId{id}, filed[id]);
+      filed.erase(id);
+    } else {
+      const uint32_t run = random() % 65;
+      filed[id] = {run, static_cast<uint32_t>(random() % (65 - run))};
+      bins.Insert(SuperblockId{id}, filed[id]);
+    }
+    const uint32_t wanted = 1 + random() % 64;
+    BinKey best;
+    uint32_t longest = 0;
+    for (const auto& [other, key] : filed) {
+      longest = std::max(longest, key.longest_free_run);
+      if (key.longest_free_run < wanted) continue;
+      if (best.longest_free_run == 0 || key.longest_free_run < best.longest_free_run ||
+          (key.longest_free_run == best.longest_free_run && key.pages_in_use > best.pages_in_use)) {
+        best = key;
+      }
+    }
+    const SuperblockId* found = bins.FindFitting(wanted);
+    ASSERT_EQ(found != nullptr, best.longest_free_run > 0);
+    if (found != nullptr) {
+      ASSERT_EQ(filed[found->value], best);
+    }
+    ASSERT_EQ(bins.LongestRun(), longest);
+    uint32_t seen = 0;
+    bins.ForEach([&](SuperblockId each, BinKey key) {
+      ASSERT_EQ(filed.at(each.value), key);
+      ++seen;
+    });
+    ASSERT_EQ(seen, filed.size());
+  }
+}
+
+TEST(PageTables, ReadRunsAreCountedAtEditTime) {
+  PageTables tables(2, 32, 8);
+  std::mt19937 random(5);
+  const auto count = [&] {
+    uint64_t runs = 0;
+    for (uint32_t slot : {0u, 1u}) {
+      for (uint32_t i = 0; i < tables.num_pages(slot); ++i) runs += !tables.Continues(slot, i);
+    }
+    return runs;
+  };
+  for (int i = 0; i < 20'000; ++i) {
+    const uint32_t slot = random() % 2, held = tables.num_pages(slot);
+    const uint32_t page = random() % 24;
+    const uint32_t run = 1 + static_cast<uint32_t>(random()) % (8 - page % 8);
+    switch (random() % 3) {
+      case 0:
+        if (held < 24) tables.Push(slot, {PageId{page}, run});
+        break;
+      case 1:
+        if (held > 0) tables.Pop(slot, tables.LastRun(slot, random() % held).count);
+        break;
+      default:
+        if (held > 0) tables.Replace(slot, random() % held, PageId{page});
+    }
+    ASSERT_EQ(tables.read_runs(), count());
+  }
+}
+
+TEST(PageTables, ARunEndsWithItsSuperblock) {
+  PageTables tables(1, 32, 8);
+  EXPECT_FALSE(tables.Push(0, {PageId{5}, 3}));
+  EXPECT_FALSE(tables.Push(0, {PageId{8}, 2}));  // the next number, but another superblock
+  EXPECT_TRUE(tables.Push(0, {PageId{10}, 1}));
+  EXPECT_EQ(tables.read_runs(), 2u);
+  EXPECT_EQ(tables.LastRun(0, 0).count, 3u);
+  EXPECT_EQ(tables.LastRun(0, 4).count, 2u);
+}
+
+TEST(PagePoolDeathTest, DoubleFreeIsImpossible) {
+  PagePool pool = MakePool(2);
+  const PageRun run = pool.TakeRun({.count = 2, .run_count = 2}).run;
+  pool.DropReference(run, 1);
+  EXPECT_DEATH(pool.DropReference(run, 1), "PAGER-2");
+  EXPECT_DEATH(pool.Untake(run), "PAGER-2");
+  pool.DrainLimbo(1);
+  EXPECT_DEATH(pool.DropReference(run, 2), "PAGER-2");
+  EXPECT_DEATH(pool.Unlimbo(run), "PAGER-4");
+  EXPECT_DEATH(pool.AddReference(run), "PAGER-4");
+}
+
+TEST(PagePoolDeathTest, TheNullPageIsNeverGivenBack) {
+  PagePool pool = MakePool(2);
+  EXPECT_DEATH(pool.DropReference({kNullPage, 1}, 1), "PAGER-3");
+  EXPECT_DEATH(pool.Untake({kNullPage, 1}), "PAGER-3");
+}
+
+TEST(PagePoolDeathTest, ASuperblockInUseIsNotGivenBack) {
+  PagePool pool = MakePool(2);
+  EXPECT_DEATH(pool.UntakeSuperblock(SuperblockId{0}), "PAGER-4");  // it holds the null page
+}
+
+TEST(PagePool, SparesGoBackAndForthWithoutLosingASuperblock) {
+  PagePool pool = MakePool(4);
+  pool.PopulateSpare();
+  EXPECT_EQ(pool.spare_bytes(), 2048u);
+  pool.DiscardSpares();
+  EXPECT_EQ(pool.spare_bytes(), 0u);
+  const auto taken = pool.TakeRun({.count = 8, .run_count = 8, .spendable_bytes = 3 * 2048});
+  EXPECT_TRUE(taken.new_superblock);
+  EXPECT_EQ(taken.run.page, PageId{8});
+  pool.Untake(taken.run);
+  pool.UntakeSuperblock(pool.newest_superblock());
+  EXPECT_EQ(pool.spare_bytes(), 2048u);  // still populated
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(pool.TakeRun({.count = 8, .run_count = 8, .spendable_bytes = 2048}).run.page.value,
+              8u * (static_cast<uint32_t>(i) + 1));
+  }
+}
+
+TEST(VirtualRange, PopulatedMemoryIsZeroAndDiscardedMemoryAgain) {
+  auto range = VirtualRange::Reserve(8u << 20);
+  ASSERT_TRUE(range.ok());
+  range->Populate(2u << 20, 2u << 20);
+  std::byte* place = range->base() + (3u << 20);
+  EXPECT_EQ(*place, std::byte{0});
+  *place = std::byte{9};
+  range->Populate(2u << 20, 2u << 20);  // what is there stays
+  EXPECT_EQ(*place, std::byte{9});
+  range->Discard(2u << 20, 2u << 20);
+  EXPECT_EQ(*place, std::byte{0});
+}
+
+TEST(VirtualRange, ARangeThatTheSystemRefusesIsAnError) {
+  const auto range = VirtualRange::Reserve(uint64_t{1} << 60);
+  ASSERT_FALSE(range.ok());
+  EXPECT_EQ(range.error().kind, ErrorKind::kNoRoom);
+}
+
+}  // namespace
+}  // namespace kvrm

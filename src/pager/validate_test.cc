@@ -1,0 +1,175 @@
+// For each law a snapshot is corrupted so that exactly that law is reported.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "pager/pager.h"
+#include "pager/pager_testing.h"
+
+namespace kvrm {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// Two sequences that share two pages, one page in limbo, two superblocks.
+PagerSnapshot SoundSnapshot() {
+  const auto pager = testing::MakePager(testing::TinyConfig(4));
+  pager->BeginStep();
+  const SeqId a = *pager->Open();
+  EXPECT_EQ(pager->Reserve(a, 16 * 9).status, ReserveStatus::kOk);
+  (void)pager->Commit(1);
+  pager->BeginStep();
+  const SeqId b = *pager->Open();
+  (void)pager->Alias(b, a, 32);
+  pager->Trim(a, 16 * 8);
+  (void)pager->Commit(2);
+  PagerSnapshot snapshot = pager->Snapshot();
+  EXPECT_TRUE(Validate(snapshot).empty());
+  EXPECT_EQ(snapshot.groups[0].limbo.size(), 1u);
+  EXPECT_EQ(snapshot.groups[0].superblocks.size(), 2u);
+  return snapshot;
+}
+
+std::vector<std::string> ViolationsAfter(const std::function<void(PagerSnapshot&)>& corrupt) {
+  PagerSnapshot snapshot = SoundSnapshot();
+  corrupt(snapshot);
+  return Validate(snapshot);
+}
+
+// Any page of the second sequence: shared with the first.
+uint32_t SharedPage(const PagerSnapshot& snapshot) {
+  return snapshot.groups[0].sequences[1].pages[0];
+}
+
+TEST(PagerValidate, Pager1BooksThatDoNotBalance) {
+  for (auto change : std::vector<std::function<void(PagerBooks&)>>{
+           [](PagerBooks& b) {
+             ++b.free;
+             --b.in_use;
+           },
+           [](PagerBooks& b) { ++b.total; }, [](PagerBooks& b) { ++b.limbo; },
+           [](PagerBooks& b) { ++b.soft; }, [](PagerBooks& b) { ++b.cached; },
+           [](PagerBooks& b) { ++b.in_flight; }, [](PagerBooks& b) { ++b.superblocks; }}) {
+    const auto found = ViolationsAfter([&](PagerSnapshot& s) { change(s.groups[0].books); });
+    EXPECT_FALSE(found.empty());
+    for (const std::string& each : found) EXPECT_THAT(each, StartsWith("PAGER-1 group 0"));
+  }
+}
+
+TEST(PagerValidate, Pager1CountsThatDoNotCoverTheSuperblocks) {
+  EXPECT_THAT(ViolationsAfter([](PagerSnapshot& s) { s.groups[0].reference_counts.pop_back(); }),
+              ElementsAre(StartsWith("PAGER-1")));
+}
+
+TEST(PagerValidate, Pager2AReferenceTooManyOrTooFew) {
+  for (uint32_t count : {1u, 3u}) {
+    EXPECT_THAT(ViolationsAfter(
+                    [&](PagerSnapshot& s) { s.groups[0].reference_counts[SharedPage(s)] = count; }),
+                ElementsAre(StartsWith("PAGER-2 group 0: page 8 ")));
+  }
+}
+
+TEST(PagerValidate, Pager3TheNullPageHandedOut) {
+  EXPECT_THAT(ViolationsAfter([](PagerSnapshot& s) {
+                auto& page = s.groups[0].sequences[0].pages[2];
+                --s.groups[0].reference_counts[page];
+                s.groups[0].limbo.push_back({page, 2});
+                --s.groups[0].books.in_use;
+                ++s.groups[0].books.limbo;
+                page = 0;
+              }),
+              ElementsAre(HasSubstr("PAGER-3 group 0: a sequence names the null page")));
+}
+
+TEST(PagerValidate, Pager3TheNullPageGivenBack) {
+  EXPECT_THAT(ViolationsAfter([](PagerSnapshot& s) {
+                s.groups[0].limbo.push_back({0, 2});
+                ++s.groups[0].books.limbo;
+                ++s.groups[0].books.total;
+                ++s.groups[0].books.free;
+              }),
+              ::testing::Contains(HasSubstr("PAGER-3 group 0: the null page is in limbo")));
+}
+
+TEST(PagerValidate, Pager4APageInTwoStates) {
+  const auto found = ViolationsAfter([](PagerSnapshot& s) {
+    s.groups[0].limbo.push_back({s.groups[0].sequences[0].pages[2], 2});
+    ++s.groups[0].books.limbo;
+    ++s.groups[0].books.total;
+  });
+  EXPECT_THAT(found, ::testing::Contains(HasSubstr("PAGER-4 group 0: page 10 is referenced 1")));
+}
+
+TEST(PagerValidate, Pager4APageInNoState) {
+  EXPECT_THAT(ViolationsAfter([](PagerSnapshot& s) {
+                auto& group = s.groups[0];
+                group.limbo.clear();
+                --group.books.limbo;
+                --group.books.total;
+                ++group.books.total;
+                ++group.books.free;
+              }),
+              ::testing::Contains(HasSubstr("PAGER-4")));
+}
+
+TEST(PagerValidate, Pager4FreePagesPastTheLastOfASuperblock) {
+  EXPECT_THAT(ViolationsAfter([](PagerSnapshot& s) {
+                s.groups[0].superblocks[0].free_map |= uint64_t{1} << 40;
+              }),
+              ::testing::Contains(HasSubstr("PAGER-4 group 0: superblock 0 has free pages past")));
+}
+
+TEST(PagerValidate, Pager4LimboOfAnEpochThatCannotBe) {
+  for (uint64_t epoch : {0u, 4u}) {
+    EXPECT_THAT(ViolationsAfter([&](PagerSnapshot& s) { s.groups[0].limbo[0].epoch = epoch; }),
+                ElementsAre(HasSubstr("PAGER-4 group 0: page 1 is in limbo for epoch")));
+  }
+}
+
+TEST(PagerValidate, Pager4APageThatIsNotThere) {
+  const auto found =
+      ViolationsAfter([](PagerSnapshot& s) { s.groups[0].sequences[0].pages.back() = 999; });
+  EXPECT_THAT(found, ::testing::Contains(HasSubstr("PAGER-4")));
+}
+
+TEST(PagerValidate, Pager5MoreThanKvBytes) {
+  EXPECT_THAT(ViolationsAfter([](PagerSnapshot& s) { s.kv_bytes = 4095; }),
+              ElementsAre("PAGER-5: superblocks take 4096 bytes, kv_bytes is 4095"));
+}
+
+TEST(PagerValidate, Pager6ATableThatDoesNotCoverItsTokens) {
+  for (uint32_t tokens : {16u * 7, 16u * 8 + 1}) {
+    EXPECT_THAT(
+        ViolationsAfter([&](PagerSnapshot& s) { s.groups[0].sequences[0].num_tokens = tokens; }),
+        ElementsAre(StartsWith("PAGER-6 group 0")));
+  }
+}
+
+TEST(PagerValidate, Pager7ASuperblockInTheWrongBin) {
+  EXPECT_THAT(
+      ViolationsAfter([](PagerSnapshot& s) { ++s.groups[0].superblocks[1].longest_free_run; }),
+      ElementsAre(StartsWith("PAGER-7 group 0: superblock 1")));
+  EXPECT_THAT(ViolationsAfter([](PagerSnapshot& s) { --s.groups[0].superblocks[0].pages_in_use; }),
+              ElementsAre(StartsWith("PAGER-7 group 0: superblock 0")));
+}
+
+TEST(PagerValidate, ReportsEveryViolation) {
+  const auto found = ViolationsAfter([](PagerSnapshot& s) {
+    auto& group = s.groups[0];
+    s.kv_bytes = 0;
+    group.reference_counts[SharedPage(s)] = 9;
+    group.sequences[0].num_tokens = 1;
+    group.superblocks[1].pages_in_use = 9;
+    group.superblocks[0].free_map &= group.superblocks[0].free_map - 1;
+  });
+  for (const char* law : {"PAGER-1", "PAGER-2", "PAGER-4", "PAGER-5", "PAGER-6", "PAGER-7"}) {
+    EXPECT_THAT(found, ::testing::Contains(StartsWith(law)));
+  }
+}
+
+}  // namespace
+}  // namespace kvrm
