@@ -62,6 +62,19 @@ TEST(PreTokenizer, InvalidBytesAreAPieceOfTheirOwn) {
   EXPECT_EQ(Split("gpt-2", "\xe2\x82z"), (Pieces{"\xe2\x82", "z"}));
 }
 
+// B053: PCRE's default bound on matching stops at ten million steps.
+TEST(B053, ARunOfManyMegabytesIsCutWithoutALimit) {
+  for (const char* kind : {"gpt-2", "llama-bpe", "qwen2", "smollm"}) {
+    for (const char* unit : {" ", "\n", "a", "!"}) {
+      std::string text(size_t{11} << 20, *unit);
+      text += "\xff";
+      const Pieces pieces = Split(kind, text);
+      ASSERT_EQ(pieces.size(), 2u) << kind;
+      EXPECT_EQ(pieces[0].size(), size_t{11} << 20);
+    }
+  }
+}
+
 TEST(PreTokenizer, AnUnknownNameIsRefusedWithWhatIsKnown) {
   const auto refused = PreTokenizer::Create("tekken");
   ASSERT_FALSE(refused.ok());

@@ -293,18 +293,6 @@ TEST(B053, MergeStepsGrowLinearlyWithOneLongWord) {
   }
 }
 
-TEST(B053, TextsOfManyMegabytesAreEncodedWhole) {
-  for (const char* pre : {"smollm", "qwen2"}) {
-    const auto tokenizer = MustCreate(MakeSmallVocabulary(pre));
-    for (const char* unit : {" ", "\n"}) {
-      // Over ten million characters: PCRE's default bound on matching would stop before.
-      std::string text(size_t{11} << 20, *unit);
-      text += "x";
-      EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(text, SpecialTokens::kAsText)), text) << pre;
-    }
-  }
-}
-
 TEST(B053, JsonWithoutBlanksAndBase64StayNearLinear) {
   const auto created = BpeTokenizer::Create(MakeSmallVocabulary("gpt-2"));
   ASSERT_TRUE(created.ok());

@@ -1,0 +1,92 @@
+#include "text/chat_template.h"
+
+#include <span>
+#include <utility>
+
+#include "text/jinja_evaluator.h"
+#include "text/jinja_lexer.h"
+#include "text/jinja_parser.h"
+
+namespace kvrm {
+namespace {
+
+using jinja::None;
+using jinja::Text;
+using jinja::Value;
+
+Result<Value> MessageList(const std::vector<ChatMessage>& messages) {
+  std::vector<Value> list;
+  list.reserve(messages.size());
+  for (const ChatMessage& message : messages) {
+    std::vector<std::pair<Text, Value>> fields;
+    fields.emplace_back(Text("role"), Text(message.role, /*from_user=*/true));
+    fields.emplace_back(Text("content"), Text(message.content, /*from_user=*/true));
+    KVRM_ASSIGN_OR_RETURN(Value dict, jinja::MakeDict(std::move(fields)));
+    list.push_back(std::move(dict));
+  }
+  return jinja::MakeList(std::move(list));
+}
+
+class ParsedTemplate final : public ChatTemplate {
+ public:
+  explicit ParsedTemplate(jinja::Block block) : block_(std::move(block)) {}
+
+  Result<std::vector<RenderedPiece>> Render(const std::vector<ChatMessage>& messages,
+                                            const RenderOptions& options) const override {
+    jinja::Evaluator evaluator(options.strftime_now);
+    KVRM_ASSIGN_OR_RETURN(Value list, MessageList(messages));
+    evaluator.SetGlobal("messages", std::move(list));
+    evaluator.SetGlobal("add_generation_prompt", options.add_generation_prompt);
+    evaluator.SetGlobal("bos_token", Text(options.bos_token));
+    evaluator.SetGlobal("eos_token", Text(options.eos_token));
+    // Always given by the reference renderer; templates test them without asking for more.
+    evaluator.SetGlobal("tools", None{});
+    evaluator.SetGlobal("documents", None{});
+    KVRM_ASSIGN_OR_RETURN(const Text text, evaluator.Run(block_));
+    std::vector<RenderedPiece> pieces;
+    size_t begin = 0;
+    for (const Text::Run& run : text.runs()) {
+      pieces.push_back({std::string(text.bytes().substr(begin, run.end - begin)), run.from_user});
+      begin = run.end;
+    }
+    return pieces;
+  }
+
+ private:
+  const jinja::Block block_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<const ChatTemplate>> ChatTemplate::Parse(std::string_view source) {
+  KVRM_ASSIGN_OR_RETURN(std::vector<jinja::Token> tokens, jinja::Lex(source));
+  KVRM_ASSIGN_OR_RETURN(jinja::Block block, jinja::Parse(std::move(tokens)));
+  return std::unique_ptr<const ChatTemplate>(std::make_unique<ParsedTemplate>(std::move(block)));
+}
+
+std::string JoinPieces(const std::vector<RenderedPiece>& pieces) {
+  std::string text;
+  for (const RenderedPiece& piece : pieces) text += piece.text;
+  return text;
+}
+
+std::vector<TokenId> EncodePieces(const Tokenizer& tokenizer,
+                                  const std::vector<RenderedPiece>& pieces) {
+  std::vector<ControlRange> control;
+  size_t at = 0;
+  for (const RenderedPiece& piece : pieces) {
+    const size_t end = at + piece.text.size();
+    if (!piece.from_user && end > at) {
+      // A control token may span what the template wrote in two pieces.
+      if (!control.empty() && control.back().end == at) {
+        control.back().end = end;
+      } else {
+        control.push_back({at, end});
+      }
+    }
+    at = end;
+  }
+  return tokenizer.EncodeRanges(JoinPieces(pieces), control);
+}
+
+}  // namespace kvrm
