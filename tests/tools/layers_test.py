@@ -50,6 +50,7 @@ class LayersTest(unittest.TestCase):
         code, text = check({"src/low/l.cc": '#include "l.h"\n'})
         self.assertEqual(code, 1)
         self.assertIn("by its path from src/", text)
+        self.assertEqual(check({"src/low/l.cc": '#include "gtest/gtest.h"\n'})[0], 0)
 
     def test_folder_without_a_line_is_named(self):
         self.assertEqual(check({"src/odd/o.h": ""}),
