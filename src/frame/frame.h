@@ -15,7 +15,7 @@
 //   FRAME-2  every kv_index of a row is < its slot's num_tokens, and covered by its segments.
 //   FRAME-3  segments of a slot are maximal, ascending, gapless from the window's first page on.
 //   FRAME-4  the dense table equals the segments, null-filled past the end.
-//   FRAME-5  no two live slots write one page, nor does one write a page that another names; no row
+//   FRAME-5  no two live slots write one page, nor one a token place that another reads; no row
 //            writes the null page.
 //   FRAME-6  logits_idx values are 0..num_logits-1, each once, ascending with rows.
 //   FRAME-7  epoch = previous epoch + 1; hash = chain(previous hash, head bytes, delta bytes).

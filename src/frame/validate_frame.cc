@@ -209,43 +209,61 @@ class FrameValidator {
                           std::to_string(page) + ", not " + std::to_string(expected));
   }
 
-  // FRAME-5: a page that a row writes is named by no other live slot.
+  // FRAME-5: what a row writes is no other slot's to write, nor in its sight.
   void CheckWrites() {
-    std::vector<std::tuple<uint32_t, uint32_t, uint16_t>> named;  // group, page, slot
+    std::vector<NamedPage> named;
     for (uint32_t i = 0; i < head_.num_slots; ++i) {
       const SlotHead& slot = frame_.slots[i];
       for (uint32_t g = 0; g < head_.num_groups; ++g) {
         const uint32_t* pages = frame_.SlotPages(g, slot.slot);
-        for (uint32_t p = 0; p < slot.num_pages[g]; ++p) named.emplace_back(g, pages[p], slot.slot);
+        for (uint32_t p = 0; p < slot.num_pages[g]; ++p) named.push_back({g, pages[p], &slot, p});
       }
     }
     std::sort(named.begin(), named.end());
+    std::vector<NamedPage> written;
     for (uint32_t r = 0; r < head_.num_rows; ++r) {
-      const Row& row = frame_.rows[r];
-      const SlotHead* slot = LiveSlot(row);
-      if (slot == nullptr || (row.flags & kRowNoWrite) != 0) continue;
-      for (uint32_t g = 0; g < head_.num_groups; ++g) CheckWrite(named, r, *slot, g);
+      const SlotHead* slot = LiveSlot(frame_.rows[r]);
+      if (slot == nullptr || (frame_.rows[r].flags & kRowNoWrite) != 0) continue;
+      for (uint32_t g = 0; g < head_.num_groups; ++g) CheckWrite(named, written, r, *slot, g);
+    }
+    std::sort(written.begin(), written.end());
+    for (size_t w = 1; w < written.size(); ++w) {
+      const NamedPage &one = written[w - 1], &other = written[w];
+      if (one.group != other.group || one.page != other.page || one.slot == other.slot) continue;
+      Report("FRAME-5", Name(*one.slot) + " and " + Name(*other.slot) + " both write page " +
+                            std::to_string(one.page));
     }
   }
 
-  void CheckWrite(const std::vector<std::tuple<uint32_t, uint32_t, uint16_t>>& named, uint32_t r,
+  struct NamedPage {
+    uint32_t group, page;
+    const SlotHead* slot;
+    uint32_t index;  // in the slot's table
+    bool operator<(const NamedPage& other) const {
+      return std::tie(group, page, slot) < std::tie(other.group, other.page, other.slot);
+    }
+  };
+
+  void CheckWrite(const std::vector<NamedPage>& named, std::vector<NamedPage>& written, uint32_t r,
                   const SlotHead& slot, uint32_t g) {
-    const KvGroupGeometry& group = geometry_.groups[g];
-    const uint32_t first_page = slot.first_token[g] / group.page_tokens;
-    const uint32_t index = frame_.rows[r].kv_index / group.page_tokens - first_page;
+    const uint32_t page_tokens = geometry_.groups[g].page_tokens;
+    const uint32_t kv_index = frame_.rows[r].kv_index;
+    const uint32_t index = kv_index / page_tokens - slot.first_token[g] / page_tokens;
     if (index >= slot.num_pages[g]) return;  // FRAME-2 tells
     const uint32_t page = frame_.SlotPages(g, slot.slot)[index];
     if (page == kNullPage.value) {
       Report("FRAME-5", Name(r) + " writes the null page");
       return;
     }
-    auto entry =
-        std::lower_bound(named.begin(), named.end(), std::make_tuple(g, page, uint16_t{0}));
-    for (; entry != named.end() && std::get<0>(*entry) == g && std::get<1>(*entry) == page;
-         ++entry) {
-      if (std::get<2>(*entry) == slot.slot) continue;
+    written.push_back({g, page, &slot, index});
+    auto entry = std::lower_bound(named.begin(), named.end(), NamedPage{g, page, nullptr, 0});
+    for (; entry != named.end() && entry->group == g && entry->page == page; ++entry) {
+      const SlotHead& other = *entry->slot;
+      const uint32_t place = (other.first_token[g] / page_tokens + entry->index) * page_tokens +
+                             kv_index % page_tokens;
+      if (&other == &slot || place >= other.num_tokens[g]) continue;
       Report("FRAME-5", Name(r) + " of " + Name(slot) + " writes page " + std::to_string(page) +
-                            ", which slot " + std::to_string(std::get<2>(*entry)) + " names too");
+                            " where " + Name(other) + " reads it");
     }
   }
 

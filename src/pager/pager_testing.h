@@ -3,7 +3,9 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "pager/pager.h"
@@ -35,6 +37,20 @@ inline std::unique_ptr<Pager> MakePager(const PagerConfig& config) {
   auto pager = Pager::Create(config);
   KVRM_CHECK(pager.ok(), "the test's configuration is sound");
   return std::move(pager).value();
+}
+
+// PageId values of group 0.
+inline std::vector<uint32_t> PagesOf(const Pager& pager, SeqId seq) {
+  std::vector<uint32_t> pages;
+  for (PageId page : pager.pages(seq, 0)) pages.push_back(page.value);
+  return pages;
+}
+
+// Opens a sequence and reserves its first tokens.
+inline SeqId OpenWith(Pager& pager, uint32_t num_tokens, uint32_t hint_tokens = 0) {
+  const SeqId seq = *pager.Open();
+  EXPECT_EQ(pager.Reserve(seq, num_tokens, hint_tokens).status, ReserveStatus::kOk);
+  return seq;
 }
 
 // Commits the open step and completes it at once, as a synchronous executor does.

@@ -1,0 +1,304 @@
+// The builder's laws: tables, publishing, chain.
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "frame/frame.h"
+#include "frame/frame_testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace kvrm {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::MakeBuilder;
+using testing::MakeDelta;
+using testing::MakeRow;
+using testing::MakeSlot;
+using testing::TinyFrameGeometry;
+
+constexpr FrameCapacity kCapacity{.max_slots = 4, .max_rows = 16, .max_pages = 32};
+
+std::unique_ptr<FrameBuilder> TinyBuilder(uint32_t groups = 1) {
+  return MakeBuilder(TinyFrameGeometry(groups), kCapacity);
+}
+
+TEST(FrameCreate, RefusesNamingFieldValueAndLimit) {
+  const auto error = [](const KvGeometry& geometry, const FrameCapacity& capacity) {
+    const auto builder = FrameBuilder::Create(geometry, capacity);
+    return builder.ok() ? std::string("accepted") : builder.error().message;
+  };
+  EXPECT_EQ(error(TinyFrameGeometry(), kCapacity), "accepted");
+  EXPECT_THAT(error(TinyFrameGeometry(5), kCapacity), HasSubstr("5 groups, must be 1 to 4"));
+  EXPECT_THAT(error(TinyFrameGeometry(), {0, 16, 32}), HasSubstr("max_slots: 0"));
+  EXPECT_THAT(error(TinyFrameGeometry(), {65536, 16, 32}), HasSubstr("max_slots: 65536"));
+  EXPECT_THAT(error(TinyFrameGeometry(), {4, 0, 32}), HasSubstr("max_rows: 0"));
+  EXPECT_THAT(error(TinyFrameGeometry(), {4, 16, 0}), HasSubstr("max_pages: 0"));
+  KvGeometry geometry = TinyFrameGeometry();
+  geometry.groups[0].pages_per_superblock = 0;
+  EXPECT_THAT(error(geometry, kCapacity), HasSubstr("groups[0]"));
+}
+
+// Vectors of pages, and segments found by walking them.
+struct ObviousTables {
+  std::vector<std::vector<uint32_t>> pages = std::vector<std::vector<uint32_t>>(4);
+
+  bool Continues(const std::vector<uint32_t>& table, size_t i) const {
+    return i > 0 && table[i] == table[i - 1] + 1 && table[i] / 8 == table[i - 1] / 8;
+  }
+  Delta RandomDelta(std::mt19937& random) {
+    const auto slot = static_cast<uint16_t>(random() % 4);
+    std::vector<uint32_t>& table = pages[slot];
+    const auto size = static_cast<uint32_t>(table.size());
+    const auto page = static_cast<uint32_t>(1 + random() % 30);
+    switch (random() % 4) {
+      case 0: {
+        const auto keep = static_cast<uint32_t>(random() % (size + 1));
+        table.resize(keep);
+        return MakeDelta(DeltaKind::kTruncate, slot, keep);
+      }
+      case 1:
+        if (size > 0) {
+          const auto index = static_cast<uint32_t>(random() % size);
+          table[index] = page;
+          return MakeDelta(DeltaKind::kReplace, slot, index, page, 1);
+        }
+        [[fallthrough]];
+      default: {
+        uint32_t first = page;
+        if (random() % 2 == 0 && size > 0) first = table.back() + 1;  // often the next one
+        const uint32_t count = std::min(1 + static_cast<uint32_t>(random()) % (8 - first % 8),
+                                        kCapacity.max_pages - size);
+        if (count == 0) return MakeDelta(DeltaKind::kTruncate, slot, size);
+        for (uint32_t i = 0; i < count; ++i) table.push_back(first + i);
+        const auto kind = Continues(table, size) ? DeltaKind::kExtend : DeltaKind::kAppend;
+        return MakeDelta(kind, slot, size, first, count);
+      }
+    }
+  }
+};
+
+void ExpectEqual(const ObviousTables& obvious, const FrameView& frame, const KvGeometry& geometry) {
+  for (uint32_t slot = 0; slot < 4; ++slot) {
+    const std::vector<uint32_t>& table = obvious.pages[slot];
+    const uint32_t* dense = frame.SlotPages(0, slot);
+    for (uint32_t i = 0; i < kCapacity.max_pages; ++i) {
+      ASSERT_EQ(dense[i], i < table.size() ? table[i] : 0u) << "slot " << slot << " entry " << i;
+    }
+    const Segment* segment = frame.SlotSegments(0, slot) - 1;
+    for (uint32_t i = 0; i < table.size(); ++i) {
+      if (obvious.Continues(table, i)) continue;
+      ++segment;
+      uint32_t end = i + 1;
+      while (end < table.size() && obvious.Continues(table, end)) ++end;
+      ASSERT_EQ(segment->first_page, table[i]);
+      ASSERT_EQ(segment->num_pages, end - i);
+      ASSERT_EQ(segment->first_token, i * 16);
+      ASSERT_EQ(segment->offset_bytes, geometry.groups[0].PageOffset(PageId{table[i]}));
+      ASSERT_EQ(segment->kv_group, 0);
+      ASSERT_EQ(segment->row_mask, ~uint64_t{0});
+      ASSERT_EQ(segment->head_end, 0xFFFF);
+      ASSERT_EQ(segment->layer_end, 0xFFFF);
+    }
+    const auto count = static_cast<uint32_t>(segment + 1 - frame.SlotSegments(0, slot));
+    ASSERT_EQ(frame.by_slot[slot]->num_segments[0], count);
+    ASSERT_EQ(frame.by_slot[slot]->num_pages[0], table.size());
+  }
+}
+
+TEST(FrameTables, RandomDeltasEqualTheObviousWay) {
+  const KvGeometry geometry = TinyFrameGeometry();
+  const auto builder = TinyBuilder();
+  ObviousTables obvious;
+  std::mt19937 random(11);
+  const std::vector<SlotHead> slots = {MakeSlot(0, 1, 0, 0), MakeSlot(1, 1, 0, 0),
+                                       MakeSlot(2, 1, 0, 0), MakeSlot(3, 1, 0, 0)};
+  for (uint64_t epoch = 1; epoch <= 20'000; ++epoch) {
+    std::vector<Delta> deltas;
+    for (uint32_t n = random() % 5; n > 0; --n) deltas.push_back(obvious.RandomDelta(random));
+    const FrameView frame = builder->Publish(epoch, {}, slots, deltas);
+    ExpectEqual(obvious, frame, geometry);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(FrameTables, EachGroupHasItsOwn) {
+  const auto builder = TinyBuilder(2);
+  const std::vector<Delta> deltas = {MakeDelta(DeltaKind::kAppend, 1, 0, 5, 2, 0),
+                                     MakeDelta(DeltaKind::kAppend, 1, 0, 9, 2, 1)};
+  const std::vector<SlotHead> slots = {MakeSlot(1, 20, 0, 0, 2)};
+  const FrameView frame = builder->Publish(1, {}, slots, deltas);
+  EXPECT_EQ(frame.SlotPages(0, 1)[1], 6u);
+  EXPECT_EQ(frame.SlotPages(1, 1)[1], 10u);
+  EXPECT_EQ(frame.SlotSegments(1, 1)->kv_group, 1);
+  EXPECT_TRUE(ValidateFrame(TinyFrameGeometry(2), frame, nullptr).empty());
+}
+
+TEST(FrameTablesDeathTest, ADeltaThatDoesNotFitItsTableIsABug) {
+  const auto publish = [](Delta delta) {
+    const auto builder = TinyBuilder();
+    const std::vector<Delta> deltas = {MakeDelta(DeltaKind::kAppend, 0, 0, 5, 2), delta};
+    builder->Publish(1, {}, {}, deltas);
+  };
+  EXPECT_DEATH(publish(MakeDelta(DeltaKind::kAppend, 0, 1, 20, 1)), "FRAME-0");
+  EXPECT_DEATH(publish(MakeDelta(DeltaKind::kAppend, 0, 2, 20, 0)), "FRAME-0");
+  EXPECT_DEATH(publish(MakeDelta(DeltaKind::kReplace, 0, 2, 20, 1)), "FRAME-0");
+  EXPECT_DEATH(publish(MakeDelta(DeltaKind::kTruncate, 0, 3)), "FRAME-0");
+  EXPECT_DEATH(publish(MakeDelta(DeltaKind::kAppend, 4, 0, 20, 1)), "FRAME-0");
+  EXPECT_DEATH(publish(MakeDelta(DeltaKind::kAppend, 0, 0, 20, 1, 1)), "FRAME-0");
+  EXPECT_DEATH(publish(MakeDelta(DeltaKind::kAppend, 0, 2, 20, 5)), "FRAME-3");  // 20..24
+  EXPECT_DEATH(publish(MakeDelta(DeltaKind::kAppend, 0, 2, 7, 1)), "FRAME-3");   // continues
+  EXPECT_DEATH(publish(MakeDelta(DeltaKind::kExtend, 0, 2, 20, 1)), "FRAME-3");  // does not
+  EXPECT_DEATH(publish(MakeDelta(DeltaKind::kReplace, 0, 1, 0, 1)), "FRAME-5");
+  Delta wrong_place = MakeDelta(DeltaKind::kAppend, 0, 2, 20, 1);
+  ++wrong_place.first_token_place;
+  EXPECT_DEATH(publish(wrong_place), "FRAME-0");
+}
+
+// ---- publishing
+
+struct Inputs {
+  std::vector<Row> rows = {MakeRow(1, 39, 0), MakeRow(3, 0), MakeRow(3, 1), MakeRow(3, 2, 1)};
+  std::vector<SlotHead> slots = {MakeSlot(1, 40, 0, 1), MakeSlot(3, 3, 1, 3)};
+  std::vector<Delta> deltas = {MakeDelta(DeltaKind::kAppend, 1, 0, 5, 3),
+                               MakeDelta(DeltaKind::kAppend, 3, 0, 9, 1)};
+  FrameView Publish(FrameBuilder& builder, uint64_t epoch) const {
+    return builder.Publish(epoch, rows, slots, deltas);
+  }
+};
+
+TEST(FramePublish, IsOneContiguousBlock) {
+  const auto builder = TinyBuilder();
+  const Inputs in;
+  const FrameView frame = in.Publish(*builder, 1);
+  EXPECT_EQ(frame.head->magic, kFrameMagic);
+  EXPECT_EQ(frame.head->num_rows, 4u);
+  EXPECT_EQ(frame.head->num_slots, 2u);
+  EXPECT_EQ(frame.head->num_deltas, 2u);
+  EXPECT_EQ(frame.head->num_logits, 2u);
+  EXPECT_EQ(static_cast<const void*>(frame.rows), static_cast<const void*>(frame.head + 1));
+  EXPECT_EQ(static_cast<const void*>(frame.slots), static_cast<const void*>(frame.rows + 4));
+  EXPECT_EQ(static_cast<const void*>(frame.deltas), static_cast<const void*>(frame.slots + 2));
+  EXPECT_EQ(frame.bytes(), 64u + 4 * 32 + 2 * 128 + 2 * 24);
+  EXPECT_EQ(frame.by_slot[0], nullptr);
+  EXPECT_EQ(frame.by_slot[1], &frame.slots[0]);
+  EXPECT_EQ(frame.slots[0].num_pages[0], 3u);
+  EXPECT_EQ(frame.slots[0].num_segments[0], 1u);
+  EXPECT_THAT(ValidateFrame(TinyFrameGeometry(), frame, nullptr), ElementsAre());
+}
+
+TEST(FramePublish, TheSameEpochTwiceChangesNothing) {
+  const auto builder = TinyBuilder();
+  const Inputs in;
+  const FrameView first = in.Publish(*builder, 1);
+  const std::vector<std::byte> bytes(
+      reinterpret_cast<const std::byte*>(first.head),
+      reinterpret_cast<const std::byte*>(first.head) + first.bytes());
+  const uint64_t hash = builder->chain_hash();
+  const FrameView again = in.Publish(*builder, 1);
+  EXPECT_EQ(again.head, first.head);
+  EXPECT_EQ(again.deltas, first.deltas);
+  EXPECT_EQ(std::memcmp(again.head, bytes.data(), bytes.size()), 0);
+  EXPECT_EQ(builder->chain_hash(), hash);
+  EXPECT_EQ(builder->publishes(), 1u);
+  EXPECT_EQ(again.slots[0].num_pages[0], 3u);  // the deltas were not applied again
+}
+
+TEST(FramePublishDeathTest, AnEpochIsPublishedInOrderAndWithOneContent) {
+  const auto builder = TinyBuilder();
+  Inputs in;
+  in.Publish(*builder, 1);
+  EXPECT_DEATH(in.Publish(*builder, 3), "FRAME-7");
+  in.rows[0].token = 1;
+  EXPECT_DEATH(in.Publish(*builder, 1), "FRAME-7");
+  in = Inputs();
+  in.slots[1].seq_id = 1;
+  EXPECT_DEATH(in.Publish(*builder, 1), "FRAME-7");
+  in = Inputs();
+  in.deltas.pop_back();
+  EXPECT_DEATH(in.Publish(*builder, 1), "FRAME-7");
+}
+
+TEST(FramePublishDeathTest, SlotsThatDoNotAscendAndFramesTooLargeAreBugs) {
+  Inputs in;
+  std::swap(in.slots[0], in.slots[1]);
+  EXPECT_DEATH(in.Publish(*TinyBuilder(), 1), "FRAME-1");
+  in = Inputs();
+  in.rows.resize(17);
+  EXPECT_DEATH(in.Publish(*TinyBuilder(), 1), "FRAME-0");
+}
+
+TEST(FramePublish, HeadsAlternateAndLastUntilTheNextButOne) {
+  const auto builder = TinyBuilder();
+  const Inputs in;
+  const FrameView first = in.Publish(*builder, 1);
+  const FrameView second = builder->Publish(2, {}, {}, {});
+  EXPECT_NE(second.head, first.head);
+  EXPECT_EQ(first.head->epoch, 1u);
+  EXPECT_EQ(first.by_slot[3], &first.slots[1]);
+  EXPECT_EQ(first.rows[3].kv_index, 2u);
+  const FrameView third = builder->Publish(3, {}, std::vector{MakeSlot(2, 0, 0, 0)}, {});
+  EXPECT_EQ(third.head, first.head);
+  EXPECT_EQ(third.rows, first.rows);
+  EXPECT_EQ(third.by_slot, first.by_slot);
+  EXPECT_EQ(third.by_slot[1], nullptr);  // live at epoch 1, not now
+  EXPECT_EQ(third.by_slot[3], nullptr);
+  EXPECT_NE(third.by_slot[2], nullptr);
+  EXPECT_EQ(third.segments, first.segments);
+}
+
+TEST(FrameChain, EqualHistoriesHaveEqualHashesAndOthersDiffer) {
+  const Inputs in;
+  const auto history = [](const std::vector<Inputs>& frames) {
+    const auto builder = TinyBuilder();
+    uint64_t epoch = 0;
+    for (const Inputs& each : frames) each.Publish(*builder, ++epoch);
+    return builder->chain_hash();
+  };
+  Inputs none;
+  none.rows.clear();
+  none.slots.clear();
+  none.deltas.clear();
+  EXPECT_EQ(history({in, none}), history({in, none}));
+  EXPECT_NE(history({in, none}), history({in}));
+  EXPECT_NE(history({none, in}), history({in, none}));
+  Inputs other = in;
+  other.rows[2].token = 77;
+  EXPECT_NE(history({other, none}), history({in, none}));  // an early difference never heals
+  other = in;
+  other.deltas[1].page = 10;
+  EXPECT_NE(history({other, none}), history({in, none}));
+}
+
+TEST(FrameReads, CountRunsAndBytesOfTheLastFrame) {
+  const auto builder = TinyBuilder();
+  EXPECT_EQ(builder->LastReads().runs, 0u);
+  Inputs in;
+  in.deltas.push_back(MakeDelta(DeltaKind::kAppend, 1, 3, 20, 1));
+  in.slots[0].num_tokens[0] = 64;
+  in.Publish(*builder, 1);
+  const FrameBuilder::Reads reads = builder->LastReads();
+  EXPECT_EQ(reads.runs, 3u);  // 3 pages, 1 page; 1 page
+  EXPECT_EQ(reads.bytes, 5u * 64);
+  EXPECT_DOUBLE_EQ(reads.mean_run_bytes, (9 + 1 + 1) * 64.0 / 5);
+}
+
+TEST(FrameDump, ShowsEachDeltaRowSlotAndSegment) {
+  const auto builder = TinyBuilder();
+  const Inputs in;
+  const std::string text = DumpFrame(TinyFrameGeometry(), in.Publish(*builder, 1));
+  for (const char* line :
+       {"frame 1: 4 rows, 2 slots, 2 deltas, 2 logits, 496 bytes, hash ",
+        "delta 0: slot 1, group 0, append, index 0, pages 5..8\n",
+        "row 0: slot 1, token 39, position 39, kv_index 39, logits 0\n",
+        "slot 3: sequence 103, rows 1..4\n", "  group 0: tokens 0..40 on 3 pages in 1 segments\n",
+        "    segment 0: from token 0, pages 5..8, at byte 320, 192 bytes a part\n"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+}  // namespace
+}  // namespace kvrm

@@ -1,0 +1,222 @@
+// For each law a sound frame is corrupted so that exactly that law is reported.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "frame/frame.h"
+#include "frame/frame_testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace kvrm {
+namespace {
+
+using ::testing::Each;
+using testing::FrameCopy;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::MakeBuilder;
+using testing::MakeDelta;
+using testing::MakeRow;
+using testing::MakeSlot;
+using ::testing::Not;
+using ::testing::StartsWith;
+using testing::TinyFrameGeometry;
+
+constexpr uint32_t kMaxPages = 16;
+
+// Slot 1: 60 tokens on pages 5, 6, 7, 17, one decode row. Slot 3: 40 tokens on pages 9, 10, 11, a
+// chunk of three rows. Slot 4 shares pages 5 and 6 and has no row.
+std::vector<std::string> ViolationsAfter(const std::function<void(FrameCopy&)>& corrupt,
+                                         bool chained = false) {
+  const auto builder = MakeBuilder(TinyFrameGeometry(), {6, 16, kMaxPages});
+  const FrameHead previous = *builder->Publish(1, {}, {}, {}).head;
+  const FrameView frame = builder->Publish(
+      2, std::vector{MakeRow(1, 59, 0), MakeRow(3, 37), MakeRow(3, 38), MakeRow(3, 39, 1)},
+      std::vector{MakeSlot(1, 60, 0, 1), MakeSlot(3, 40, 1, 3), MakeSlot(4, 32, 0, 0)},
+      std::vector{
+          MakeDelta(DeltaKind::kAppend, 1, 0, 5, 3), MakeDelta(DeltaKind::kAppend, 1, 3, 17, 1),
+          MakeDelta(DeltaKind::kAppend, 3, 0, 9, 3), MakeDelta(DeltaKind::kAppend, 4, 0, 5, 2)});
+  EXPECT_THAT(ValidateFrame(TinyFrameGeometry(), frame, &previous), IsEmpty());
+  FrameCopy copy(frame, 1);
+  EXPECT_THAT(ValidateFrame(TinyFrameGeometry(), copy.view(), &previous), IsEmpty());
+  corrupt(copy);
+  return ValidateFrame(TinyFrameGeometry(), copy.view(), chained ? &previous : nullptr);
+}
+
+Segment& SegmentOf(FrameCopy& copy, uint32_t slot, uint32_t index) {
+  return copy.segments[slot * kMaxPages + index];
+}
+uint32_t& PageOf(FrameCopy& copy, uint32_t slot, uint32_t index) {
+  return copy.dense[slot * kMaxPages + index];
+}
+
+// Each corruption is found, and only under `law`.
+void ExpectOnly(const char* law, const std::vector<std::function<void(FrameCopy&)>>& corruptions,
+                bool chained = false) {
+  for (size_t i = 0; i < corruptions.size(); ++i) {
+    SCOPED_TRACE(std::string(law) + " corruption " + std::to_string(i));
+    const auto found = ViolationsAfter(corruptions[i], chained);
+    EXPECT_THAT(found, Not(IsEmpty()));
+    EXPECT_THAT(found, Each(StartsWith(law)));
+  }
+}
+
+TEST(FrameValidate, Frame0WhatIsNotWellFormed) {
+  ExpectOnly("FRAME-0", {
+                            [](FrameCopy& f) { f.head->magic ^= 1; },
+                            [](FrameCopy& f) { ++f.head->version; },
+                            [](FrameCopy& f) { ++f.head->num_groups; },
+                            [](FrameCopy& f) { f.head->num_slots = 7; },
+                            [](FrameCopy& f) { f.slots[0].slot = 6; },
+                            [](FrameCopy& f) { f.slots[1].slot = 1; },
+                            [](FrameCopy& f) { f.by_slot[1] = nullptr; },
+                            [](FrameCopy& f) { f.slots[0].num_pages[0] = kMaxPages + 1; },
+                            [](FrameCopy& f) { f.slots[0].num_segments[0] = 5; },
+                            [](FrameCopy& f) { f.deltas[0].kind = static_cast<DeltaKind>(4); },
+                            [](FrameCopy& f) { f.deltas[0].slot = 6; },
+                            [](FrameCopy& f) { f.deltas[0].kv_group = 1; },
+                            [](FrameCopy& f) { f.deltas[1].first_token_place = 47; },
+                        });
+}
+
+TEST(FrameValidate, Frame1RowsOfSlotsThatAreNotLiveOrOutOfOrder) {
+  ExpectOnly("FRAME-1", {
+                            [](FrameCopy& f) { f.slots[1].row_begin = 2; },
+                            [](FrameCopy& f) { f.slots[1].num_rows = 2; },
+                            [](FrameCopy& f) { f.slots[2].num_rows = 1; },
+                            [](FrameCopy& f) { std::swap(f.rows[1].kv_index, f.rows[2].kv_index); },
+                            [](FrameCopy& f) { f.rows[2].kv_index = f.rows[1].kv_index; },
+                        });
+  EXPECT_THAT(ViolationsAfter([](FrameCopy& f) { f.rows[0].slot = 0; }),
+              Each(HasSubstr("FRAME-1")));
+  EXPECT_THAT(ViolationsAfter([](FrameCopy& f) { f.rows[0].slot = 60; }),
+              Each(HasSubstr("FRAME-1")));
+  EXPECT_THAT(ViolationsAfter([](FrameCopy& f) {
+                f.rows[3].slot = 1;
+                f.rows[3].kv_index = 58;
+              }),
+              ::testing::Contains(HasSubstr("FRAME-1: row 3 lies apart")));
+}
+
+TEST(FrameValidate, Frame2ARowThatNoTokenPlaceHolds) {
+  ExpectOnly("FRAME-2", {
+                            [](FrameCopy& f) { f.rows[0].kv_index = 60; },  // past the length
+                            [](FrameCopy& f) { f.rows[3].kv_index = 48; },  // past the pages too
+                        });
+}
+
+TEST(FrameValidate, Frame3SegmentsThatAreNotMaximalAscendingAndGapless) {
+  const auto split = [](FrameCopy& f) {
+    Segment& first = SegmentOf(f, 3, 0);
+    Segment& second = SegmentOf(f, 3, 1);
+    second = first;
+    first.num_pages = 1;
+    second.num_pages = 2;
+    ++second.first_page;
+    second.first_token += 16;
+    second.offset_bytes += 64;
+    f.slots[1].num_segments[0] = 2;
+  };
+  ExpectOnly("FRAME-3", {
+                            split,
+                            [](FrameCopy& f) { SegmentOf(f, 3, 0).offset_bytes += 64; },
+                            [](FrameCopy& f) { SegmentOf(f, 3, 0).kv_group = 1; },
+                            [](FrameCopy& f) { SegmentOf(f, 4, 0).num_pages = 0; },
+                            [](FrameCopy& f) { SegmentOf(f, 4, 0).num_pages = 4; },
+                            [](FrameCopy& f) { SegmentOf(f, 4, 0).num_pages = 1; },
+                            [](FrameCopy& f) { SegmentOf(f, 4, 0).first_token = 16; },
+                            [](FrameCopy& f) { f.slots[2].num_tokens[0] = 33; },
+                            [](FrameCopy& f) { f.slots[2].num_tokens[0] = 16; },
+                            [](FrameCopy& f) { f.slots[2].num_segments[0] = 0; },
+                        });
+}
+
+TEST(FrameValidate, Frame4ADenseTableThatDiffers) {
+  ExpectOnly("FRAME-4", {
+                            [](FrameCopy& f) { PageOf(f, 4, 1) = 12; },
+                            [](FrameCopy& f) { PageOf(f, 4, 2) = 7; },
+                            [](FrameCopy& f) { PageOf(f, 1, kMaxPages - 1) = 1; },
+                        });
+}
+
+TEST(FrameValidate, Frame5TwoWritersOfOnePageOrAWriteThatAnotherReads) {
+  // Slot 4 names the page that slot 1's row writes, and sees the place.
+  const auto shares = [](uint32_t tokens) {
+    return [tokens](FrameCopy& f) {
+      PageOf(f, 4, 0) = 17;
+      PageOf(f, 4, 1) = 0;
+      SegmentOf(f, 4, 0).first_page = 17;
+      SegmentOf(f, 4, 0).num_pages = 1;
+      SegmentOf(f, 4, 0).offset_bytes = TinyFrameGeometry().groups[0].PageOffset(PageId{17});
+      f.slots[2].num_pages[0] = 1;
+      f.slots[2].num_tokens[0] = tokens;
+    };
+  };
+  ExpectOnly("FRAME-5", {shares(12)});  // row 0 writes place 11 of page 17
+  EXPECT_THAT(ViolationsAfter(shares(11)), IsEmpty());
+  ExpectOnly("FRAME-5", {[&](FrameCopy& f) {  // now slot 4 writes the page as well, place 5
+               shares(6)(f);
+               f.rows[1] = MakeRow(3, 38);
+               f.rows[2] = MakeRow(3, 39, 1);
+               f.rows[3] = MakeRow(4, 5);
+               f.slots[1].num_rows = 2;
+               f.slots[2].row_begin = 3;
+               f.slots[2].num_rows = 1;
+             }});
+  // A row that writes nothing may read what it likes.
+  EXPECT_THAT(ViolationsAfter([&](FrameCopy& f) {
+                shares(12)(f);
+                f.rows[0].flags |= kRowNoWrite;
+              }),
+              IsEmpty());
+}
+
+TEST(FrameValidate, Frame5ARowThatWritesTheNullPage) {
+  EXPECT_THAT(ViolationsAfter([](FrameCopy& f) { PageOf(f, 1, 3) = 0; }),
+              ::testing::Contains(HasSubstr("FRAME-5: row 0 writes the null page")));
+}
+
+TEST(FrameValidate, Frame6LogitsOutOfOrder) {
+  ExpectOnly("FRAME-6", {
+                            [](FrameCopy& f) { f.rows[0].logits_idx = 1; },
+                            [](FrameCopy& f) { f.rows[3].logits_idx = 2; },
+                            [](FrameCopy& f) { f.rows[3].logits_idx = kNone32; },
+                            [](FrameCopy& f) { ++f.head->num_logits; },
+                            [](FrameCopy& f) { f.rows[1].flags |= kRowWantLogits; },
+                        });
+}
+
+TEST(FrameValidate, Frame7AnEpochOrAHashThatDoesNotFollow) {
+  ExpectOnly("FRAME-7",
+             {
+                 [](FrameCopy& f) { f.head->epoch = 3; },
+                 [](FrameCopy& f) { f.head->chain_hash ^= 1; },
+                 [](FrameCopy& f) { ++f.rows[0].token; },
+                 [](FrameCopy& f) { ++f.slots[0].seq_id; },
+                 [](FrameCopy& f) { ++f.deltas[3].reserved; },
+                 [](FrameCopy& f) { f.head->reserved[4] = 1; },
+             },
+             /*chained=*/true);
+}
+
+TEST(FrameValidate, ReportsEveryViolation) {
+  const auto found = ViolationsAfter(
+      [](FrameCopy& f) {
+        f.deltas[0].first_token_place = 1;
+        f.slots[1].row_begin = 0;
+        f.rows[3].kv_index = 200;
+        SegmentOf(f, 4, 0).offset_bytes = 1;
+        PageOf(f, 4, 9) = 1;
+        PageOf(f, 1, 3) = 0;
+        f.rows[0].logits_idx = 9;
+      },
+      /*chained=*/true);
+  for (const char* law :
+       {"FRAME-0", "FRAME-1", "FRAME-2", "FRAME-3", "FRAME-4", "FRAME-5", "FRAME-6", "FRAME-7"}) {
+    EXPECT_THAT(found, ::testing::Contains(StartsWith(law)));
+  }
+}
+
+}  // namespace
+}  // namespace kvrm
