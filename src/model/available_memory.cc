@@ -50,12 +50,29 @@ uint64_t LeftInCgroup(const CgroupFiles& files) {
   return *limit > used ? *limit - used : 0;
 }
 
-std::string OwnCgroup() {
+// This process's folder in the hierarchy whose line in /proc/self/cgroup holds `mark`: "0::" for
+// v2, ":memory:" for v1. Empty when there is none.
+std::string OwnFolder(const std::string& mark) {
   std::ifstream in("/proc/self/cgroup");
   for (std::string line; std::getline(in, line);) {
-    if (line.compare(0, 3, "0::") == 0) return line.substr(3);
+    const size_t at = line.find(mark);
+    if (at != std::string::npos) return line.substr(at + mark.size());
   }
-  return "/";
+  return "";
+}
+
+// The least over the folder and those above it: each may set a limit. In a container the names
+// above may not be visible; then the root folder is the container's own.
+uint64_t LeftInHierarchy(const std::string& root, std::string folder, const std::string& limit,
+                         const std::string& usage) {
+  uint64_t left = kUnlimited;
+  for (;;) {
+    const std::string at = root + folder + "/memory.";
+    left = std::min(left, LeftInCgroup({at + limit, at + usage, at + "stat"}));
+    const size_t slash = folder.rfind('/');
+    if (slash == std::string::npos) return left;
+    folder.resize(slash);
+  }
 }
 
 }  // namespace
@@ -64,14 +81,10 @@ uint64_t AvailableMemoryBytes() {
   uint64_t available = kUnlimited;
   if (const auto kib = ReadField("/proc/meminfo", "MemAvailable:")) available = *kib * 1024;
   const std::string root = "/sys/fs/cgroup";
-  for (std::string folder = OwnCgroup();; folder.resize(folder.rfind('/'))) {
-    const std::string at = root + folder + "/memory.";
-    available = std::min(available, LeftInCgroup({at + "max", at + "current", at + "stat"}));
-    if (folder.empty() || folder.rfind('/') == std::string::npos) break;
-  }
-  const std::string v1 = root + "/memory/memory.";
-  return std::min(available,
-                  LeftInCgroup({v1 + "limit_in_bytes", v1 + "usage_in_bytes", v1 + "stat"}));
+  const uint64_t v2 = LeftInHierarchy(root, OwnFolder("0::"), "max", "current");
+  const uint64_t v1 =
+      LeftInHierarchy(root + "/memory", OwnFolder(":memory:"), "limit_in_bytes", "usage_in_bytes");
+  return std::min({available, v1, v2});
 }
 
 }  // namespace kvrm

@@ -80,6 +80,10 @@ class ConfigReader {
     KVRM_RETURN_IF_ERROR(ReadBounded("block_count", kMaxLayers, std::nullopt, &config_.num_layers));
     KVRM_RETURN_IF_ERROR(
         ReadBounded("embedding_length", kMaxHidden, std::nullopt, &config_.hidden));
+    if (config_.hidden % 16 != 0) {
+      return NotOffered("key '" + Key("embedding_length") + "' is " + Str(config_.hidden) +
+                        ", must be a multiple of 16");
+    }
     KVRM_RETURN_IF_ERROR(ReadBounded("feed_forward_length", kMaxFfn, std::nullopt, &config_.ffn));
     return ReadBounded("context_length", kMaxContext, std::nullopt, &config_.max_context);
   }

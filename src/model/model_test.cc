@@ -1,6 +1,7 @@
 #include "model/model.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "base/test_data.h"
+#include "model/available_memory.h"
 #include "model/llama_tensors.h"
 #include "model/model_test_support.h"
 
@@ -181,6 +183,13 @@ TEST(Model, TooLittleMemoryIsRefusedWithBothNumbers) {
   EXPECT_EQ(model.error().kind, ErrorKind::kNoRoom);
   EXPECT_NE(model.error().message.find("available are 10000"), std::string::npos)
       << model.error().message;
+}
+
+TEST(Model, AvailableMemoryIsBelowThePhysical) {
+  const auto physical =
+      static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  EXPECT_GT(AvailableMemoryBytes(), 0u);
+  EXPECT_LE(AvailableMemoryBytes(), physical);
 }
 
 TEST(Model, IntegerEncodingsRefuseRowsThatAreNoWholeGroupsByTensorName) {
