@@ -195,9 +195,6 @@ const ExecutorInfo& Engine::executor_info() const { return state_->info; }
 uint64_t Engine::kv_tokens() const { return state_->kv_tokens; }
 Pager& Engine::pager() { return *state_->pager; }
 
-void Engine::SetObserver(StepObserver* observer) {
-  KVRM_CHECK(state_->metrics.steps == 0, "an observer is set before the first step");
-  state_->observer = observer;
-}
+void Engine::SetObserver(StepObserver* observer) { state_->observer = observer; }
 
 }  // namespace kvrm

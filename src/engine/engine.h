@@ -126,9 +126,10 @@ class Engine {
   EngineMetrics Metrics() const;  // thread-safe snapshot, as of the last step
   const EngineConfig& config() const;
   const ExecutorInfo& executor_info() const;
-  uint64_t kv_tokens() const;                // token places of the pool
-  Pager& pager();                            // engine thread, or while nothing runs
-  void SetObserver(StepObserver* observer);  // before the first step
+  uint64_t kv_tokens() const;  // token places of the pool
+  Pager& pager();              // engine thread, or while nothing runs
+  // On the engine thread between steps; nullptr = none. Not owned.
+  void SetObserver(StepObserver* observer);
 
  private:
   struct State;
