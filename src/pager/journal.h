@@ -16,7 +16,7 @@ enum class EditKind : uint8_t {
   kShare,           // the same with pages of another sequence
   kDrop,            // table entries from `index` on, the run of `count` pages from `page`, went
   kReplace,         // entry `index`, the shared page `old_page`, became its copy `page`
-  kOrphan,          // fresh pages whose append was rolled back while others may name them
+  kOrphan,          // a kReplace that was rolled back while others may name the copy
   kUndone,          // rolled back; stands only until the journal is closed up
 };
 

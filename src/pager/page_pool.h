@@ -66,7 +66,7 @@ class PagePool {
   void DropReference(PageRun run, uint64_t epoch);
   // The same, where AddReference is undone.
   void UndoReference(PageRun run, uint64_t epoch);
-  // Pages in limbo that no published frame ever named become free at once.
+  // Fresh pages of the open step that went to limbo become free at once: their taking is undone.
   void Unlimbo(PageRun run);
   // Limbo pages of epochs <= `completed_epoch` become free.
   void DrainLimbo(uint64_t completed_epoch);

@@ -302,13 +302,12 @@ Reservation Pager::Alias(SeqId dst, SeqId src, uint32_t num_tokens) {
   const State::Slot& source = s.FindForEdit(src);
   KVRM_CHECK(s.FindForEdit(dst).num_tokens == 0, "Alias to a sequence that is not empty");
   KVRM_CHECK(num_tokens <= source.num_tokens, "Alias past the end of its source");
+  // A copy of its last page is made before this step's rows are written, so it would miss them.
+  KVRM_CHECK(num_tokens <= source.written_tokens, "Alias of token places that this step writes");
   const uint32_t from = s.SlotOf(src), to = s.SlotOf(dst);
   for (uint32_t g = 0; g < s.groups.size(); ++g) {
     auto& [pool, tables] = s.groups[g];
     const uint32_t page_tokens = pool.geometry().page_tokens;
-    // Its copy is made before this step's rows are written, so it would miss them.
-    KVRM_CHECK(num_tokens <= source.written_tokens || num_tokens % page_tokens == 0,
-               "Alias of a partial page that this step writes");
     const std::span<const PageId> pages =
         tables.Pages(from).first(PagesFor(num_tokens, page_tokens));
     for (uint32_t begin = 0, end = 0; begin < pages.size(); begin = end) {
@@ -326,7 +325,7 @@ Reservation Pager::Alias(SeqId dst, SeqId src, uint32_t num_tokens) {
     }
   }
   ++s.counters.aliases;
-  s.SetLength(to, num_tokens, std::min(num_tokens, source.written_tokens));
+  s.SetLength(to, num_tokens, num_tokens);
   s.Check(/*tier=*/3);
   return {};
 }

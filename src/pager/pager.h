@@ -149,7 +149,8 @@ class Pager {
 
   // Makes the first `num_tokens` places of `dst` (empty) refer to the pages of `src`. Full pages
   // are shared; a partial last page is shared too and copied by the first write to it (Reserve past
-  // num_tokens), a copy that stands in page_copies(). Requires: num_tokens <= length of src.
+  // num_tokens), a copy that stands in page_copies(). Requires: num_tokens <= length of src, now
+  // and at the last commit: what this step writes cannot be shared in it.
   Reservation Alias(SeqId dst, SeqId src, uint32_t num_tokens);
 
   // Drops token places from `from_token` on; pages that hold none any more go to limbo.

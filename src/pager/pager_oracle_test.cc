@@ -181,21 +181,22 @@ class RandomSteps {
     if (writes_shared) Replace(seq, sequence);
     const auto pages = pager_->pages(seq, 0);
     ASSERT_EQ(pages.size(), PagesFor(tokens));
-    while (sequence.pages.size() < pages.size()) Take(seq, sequence, pages[sequence.pages.size()]);
+    while (sequence.pages.size() < pages.size())
+      Take(seq, sequence, pages[sequence.pages.size()], /*is_copy=*/false);
     while (sequence.contents.size() < tokens) sequence.contents.push_back(++next_content_);
     Compare();
   }
 
-  void Take(SeqId seq, OracleSequence& sequence, PageId page) {
+  void Take(SeqId seq, OracleSequence& sequence, PageId page, bool is_copy) {
     ASSERT_TRUE(oracle_.IsFree(page.value)) << "page " << page.value;
     sequence.pages.push_back(page.value);
-    taken_.emplace_back(seq.value, page.value);
+    (is_copy ? copied_ : appended_).emplace_back(seq.value, page.value);
   }
 
   void Replace(SeqId seq, OracleSequence& sequence) {
     const uint32_t shared = sequence.pages.back();
     sequence.pages.pop_back();
-    Take(seq, sequence, pager_->pages(seq, 0)[sequence.pages.size()]);
+    Take(seq, sequence, pager_->pages(seq, 0)[sequence.pages.size()], /*is_copy=*/true);
     oracle_.Leave({shared}, 0, epoch_ + 1);
   }
 
@@ -220,7 +221,7 @@ class RandomSteps {
     ++operations_;
     const OracleSequence& source = oracle_.sequences[src.value];
     uint32_t tokens = Below(static_cast<uint32_t>(source.contents.size()) + 1);
-    if (tokens > source.written) tokens = tokens / kPageTokens * kPageTokens;
+    tokens = std::min(tokens, static_cast<uint32_t>(source.written));
     ASSERT_EQ(pager_->Alias(dst, src, tokens).status, ReserveStatus::kOk);
     OracleSequence& alias = oracle_.sequences[dst.value];
     const OracleSequence copy = source;
@@ -236,7 +237,8 @@ class RandomSteps {
     const SeqId seq = AnySequence();
     const OracleSequence before = oracle_.sequences[seq.value];
     const Pager::Savepoint savepoint = pager_->Mark(seq);
-    taken_.clear();
+    appended_.clear();
+    copied_.clear();
     shared_.clear();
     for (uint32_t edits = Below(5); edits > 0; --edits) {
       switch (Below(4)) {
@@ -260,10 +262,13 @@ class RandomSteps {
     std::swap(oracle_.sequences[seq.value], after);
     for (uint32_t page : before.pages) oracle_.limbo.erase(page);
     oracle_.Drop(after.pages, epoch_ + 1);
-    // Fresh pages are free again, unless others shared anything meanwhile: then they rest.
+    // Fresh pages are free again; a copy of a page only when others shared nothing meanwhile.
+    for (const auto& [id, page] : appended_) {
+      if (id == seq.value) oracle_.limbo.erase(page);
+    }
     const bool others_share =
         std::any_of(shared_.begin(), shared_.end(), [&](uint32_t id) { return id != seq.value; });
-    for (const auto& [id, page] : taken_) {
+    for (const auto& [id, page] : copied_) {
       if (id == seq.value && !others_share) oracle_.limbo.erase(page);
     }
     Compare();
@@ -339,8 +344,9 @@ class RandomSteps {
   uint64_t epoch_ = 0;
   uint64_t operations_ = 0;
   uint32_t next_content_ = 0;
-  std::vector<std::pair<uint32_t, uint32_t>> taken_;  // (sequence, page) since the last savepoint
-  std::vector<uint32_t> shared_;                      // sequences that Alias filled since then
+  std::vector<std::pair<uint32_t, uint32_t>> appended_;  // (sequence, page) since the savepoint
+  std::vector<std::pair<uint32_t, uint32_t>> copied_;    // the same, pages that are copies
+  std::vector<uint32_t> shared_;                         // sequences that Alias filled since then
 };
 
 void RunAgainstTheOracle(uint64_t seed, uint64_t scatter_seed) {

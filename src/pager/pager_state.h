@@ -78,6 +78,7 @@ struct Pager::State {
   void Undo(const Edit& edit);
   bool UndoForSavepoint(Edit& edit, bool others_share);
   void Publish(const Edit& edit);
+  void PlanCopy(const Edit& edit);
   PagerSnapshot Snapshot() const;
   // Validates everything at check tiers >= `tier`.
   void Check(int tier) const;

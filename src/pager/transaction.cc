@@ -63,26 +63,20 @@ void Pager::State::Undo(const Edit& edit) {
 
 // Undoes one edit of a sequence while later edits of others stand; true when nothing is left of it.
 // Two things of a sequence may meanwhile matter to others, and stay until the step ends: a
-// superblock that they took pages from, and fresh pages that they shared and may share again when
-// their own edits are undone. The latter go to limbo as orphans, so that nobody takes them.
+// superblock that they took pages from, and the copy of a page that they shared. The copy is still
+// made, and rests in limbo if nobody names it, because undoing the others may bring it back.
 bool Pager::State::UndoForSavepoint(Edit& edit, bool others_share) {
   auto& [pool, tables] = groups[edit.group];
   if (edit.kind == EditKind::kTakeSuperblock && !pool.IsNewestAndEmpty(SuperblockId{edit.page})) {
     return false;
   }
-  const bool took_pages = edit.kind == EditKind::kAppend || edit.kind == EditKind::kReplace;
-  if (!took_pages || !others_share) {
+  if (edit.kind != EditKind::kReplace || !others_share) {
     Undo(edit);
     return true;
   }
-  const PageRun run{PageId{edit.page}, edit.count};
-  if (edit.kind == EditKind::kAppend) {
-    tables.Pop(edit.slot, edit.count);
-  } else {
-    tables.Replace(edit.slot, edit.index, PageId{edit.old_page});
-    pool.AddReference({PageId{edit.old_page}, 1});
-  }
-  pool.UndoReference(run, step_epoch());
+  tables.Replace(edit.slot, edit.index, PageId{edit.old_page});
+  pool.AddReference({PageId{edit.old_page}, 1});
+  pool.UndoReference({PageId{edit.page}, 1}, step_epoch());
   edit.kind = EditKind::kOrphan;
   return false;
 }
@@ -158,8 +152,7 @@ void Pager::State::Publish(const Edit& edit) {
       break;
     case EditKind::kReplace:
       delta.kind = DeltaKind::kReplace;
-      ++counters.copy_on_write;
-      copies[step_epoch() % 2].push_back({edit.group, PageId{edit.old_page}, PageId{edit.page}});
+      PlanCopy(edit);
       break;
     case EditKind::kDrop:
       delta.kind = DeltaKind::kTruncate;
@@ -178,13 +171,20 @@ void Pager::State::Publish(const Edit& edit) {
       sequence.use = SlotUse::kFree;
       free_slots.push_back(edit.slot);
       return;
+    case EditKind::kOrphan:
+      PlanCopy(edit);
+      return;
     case EditKind::kOpen:
     case EditKind::kTakeSuperblock:
-    case EditKind::kOrphan:
     case EditKind::kUndone:
       return;
   }
   out.push_back(delta);
+}
+
+void Pager::State::PlanCopy(const Edit& edit) {
+  copies[step_epoch() % 2].push_back({edit.group, PageId{edit.old_page}, PageId{edit.page}});
+  ++counters.copy_on_write;
 }
 
 std::span<const Pager::PageCopy> Pager::page_copies() const {
