@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "model/random_model.h"
 #include "tests/invariance/workload.h"
@@ -174,16 +175,18 @@ TEST_P(SameRequest, OnEveryMachine) {
   }
 }
 
+std::string CaseName(const ::testing::TestParamInfo<Case>& param) {
+  static const char* const kNames[] = {"Q4_1_f16", "Q8_0_f16", "Q4_0_f32", "F16_as_f32"};
+  return kNames[param.index];
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Encodings, SameRequest,
     ::testing::Values(Case{DType::kQ4_1, WeightChoice::kAuto, KvFormat::kF16, 2},
                       Case{DType::kQ8_0, WeightChoice::kAuto, KvFormat::kF16, 4},
                       Case{DType::kQ4_0, WeightChoice::kAuto, KvFormat::kF32, 1},
                       Case{DType::kF16, WeightChoice::kF32, KvFormat::kF32, 2}),
-    [](const auto& info) {
-      static const char* const kNames[] = {"Q4_1_f16", "Q8_0_f16", "Q4_0_f32", "F16_as_f32"};
-      return std::string(kNames[info.index]);
-    });
+    CaseName);
 
 // The scatter hook does what it says: as many read runs as pages.
 TEST(ScatterHook, EveryPageIsARunOfItsOwn) {
