@@ -47,6 +47,15 @@ Result<Value> CaseText(const Value& input, Args, Budget& budget) {
   return Value(ChangeCase(*text, kCase));
 }
 
+// A filter takes the text of whatever it is given, where a method wants a string.
+template <Result<Value> (*kCall)(const Value&, Args, Budget&)>
+Result<Value> OfAnyText(const Value& input, Args args, Budget& budget) {
+  if (input.AsText() != nullptr) return kCall(input, args, budget);
+  Text text;
+  KVRM_RETURN_IF_ERROR(Print(input, budget, text));
+  return kCall(Value(std::move(text)), args, budget);
+}
+
 Result<Value> Length(const Value& input, Args, Budget& budget) {
   if (const List* list = input.AsList()) return Value(static_cast<int64_t>(list->items.size()));
   if (const Dict* dict = input.AsDict()) return Value(static_cast<int64_t>(dict->items.size()));
@@ -228,7 +237,7 @@ Result<Value> IsIn(const Value& input, Args args, Budget& budget) {
 }
 
 constexpr Builtin kFilters[] = {
-    {"capitalize", 0, 0, {}, CaseText<LetterCase::kCapitalized>},
+    {"capitalize", 0, 0, {}, OfAnyText<CaseText<LetterCase::kCapitalized>>},
     {"count", 0, 0, {}, Length},
     {"d", 0, 2, {"default_value", "boolean"}, Default},
     {"default", 0, 2, {"default_value", "boolean"}, Default},
@@ -238,13 +247,13 @@ constexpr Builtin kFilters[] = {
     {"last", 0, 0, {}, End<true>},
     {"length", 0, 0, {}, Length},
     {"list", 0, 0, {}, ToList},
-    {"lower", 0, 0, {}, CaseText<LetterCase::kLower>},
-    {"replace", 2, 3, {"old", "new", "count"}, ReplaceText},
+    {"lower", 0, 0, {}, OfAnyText<CaseText<LetterCase::kLower>>},
+    {"replace", 2, 3, {"old", "new", "count"}, OfAnyText<ReplaceText>},
     {"safe", 0, 0, {}, ToText},
     {"string", 0, 0, {}, ToText},
     {"tojson", 0, 2, {"indent", "ensure_ascii"}, ToJson},
-    {"trim", 0, 1, {"chars"}, StripText<Sides::kBoth>},
-    {"upper", 0, 0, {}, CaseText<LetterCase::kUpper>},
+    {"trim", 0, 1, {"chars"}, OfAnyText<StripText<Sides::kBoth>>},
+    {"upper", 0, 0, {}, OfAnyText<CaseText<LetterCase::kUpper>>},
 };
 
 constexpr Builtin kMethods[] = {

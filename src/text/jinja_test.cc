@@ -132,6 +132,7 @@ TEST(Jinja, MacrosSeeTheTemplateAndTheirArguments) {
 TEST(Jinja, FiltersTestsAndMethodsDoAsPythonDoes) {
   ExpectCases({
       {"[{{ messages[1].content | trim }}]", "[Hi \u00e9]"},
+      {"[{{ x | trim }}][{{ 7 | trim }}][{{ none | upper }}]", "[][7][NONE]"},
       {"{{ messages | length }},{{ 'h\u00e9'|length }},{{ {'a': 1}|count }}", "3,2,1"},
       {"{{ {'a': [1, 'x\"\\n\u00e9', true, none], 'b': {}} | tojson }}",
        "{\"a\": [1, \"x\\\"\\n\u00e9\", true, null], \"b\": {}}"},
@@ -230,7 +231,9 @@ TEST(Jinja, ErrorsAtWorkNameTheLine) {
        "error: chat template, line 1: cannot unpack a integer into 2 variables"},
       {"{% set x = 1 %}{% set x.y = 2 %}",
        "error: chat template, line 1: set x.y: x is no namespace"},
-      {"{{ 1|trim }}", "error: chat template, line 1: trim: a integer where a string is wanted"},
+      {"{{ x.y|trim }}{{ [1]|trim }}",
+       "error: chat template, line 1: what is asked for \"y\" is undefined"},
+      {"{{ [1].strip() }}", "error: chat template, line 1: trim: a list where a string is wanted"},
   });
 }
 
