@@ -64,7 +64,7 @@ constexpr OptionSpec kOptions[] = {
      "weight encoding; auto is nearest to the file, f32 the exact oracle",
      kEngineCommands | kStepCommands},
     {"kv", '\0', "", kChoice, kSetting, false, 0, 0, "f16|f32", "f16", "FMT",
-     "format of keys and values", kEngineCommands | kStepCommands | kInspect},
+     "format of keys and values", kEngineCommands | kStepCommands},
     {"kv-bytes", '\0', "", kBytes, kSetting, false, 0, 1125899906842624.0, "", "0", "SIZE",
      "memory for keys and values; 0: a quarter of what the cgroup allows", kEngineCommands},
     {"ctx", 'c', "--ctx-size", kInt, kSetting, false, 0, kMaxTokens, "", "0", "N",

@@ -13,6 +13,21 @@
 namespace kvrm::cli {
 namespace {
 
+std::string TokenText(const Tokenizer& tokenizer, TokenId id) {
+  return id < 0 ? std::string() : std::string(tokenizer.TokenBytes(id, /*with_special=*/true));
+}
+
+// As Llama-3.2's template asks for it; the date of the run.
+std::string Today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  localtime_r(&now, &parts);
+  char text[32];
+  return std::string(text, std::strftime(text, sizeof(text), "%d %b %Y", &parts));
+}
+
+}  // namespace
+
 RuntimeOptions RuntimeOptionsOf(const OptionValues& values, const std::string& model_path) {
   RuntimeOptions options;
   options.model_path = model_path;
@@ -28,21 +43,6 @@ RuntimeOptions RuntimeOptionsOf(const OptionValues& values, const std::string& m
       ProgressBar("loading " + std::filesystem::path(model_path).filename().string());
   return options;
 }
-
-std::string TokenText(const Tokenizer& tokenizer, TokenId id) {
-  return id < 0 ? std::string() : std::string(tokenizer.TokenBytes(id, /*with_special=*/true));
-}
-
-// As Llama-3.2's template asks for it; the date of the run.
-std::string Today() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  localtime_r(&now, &parts);
-  char text[32];
-  return std::string(text, std::strftime(text, sizeof(text), "%d %b %Y", &parts));
-}
-
-}  // namespace
 
 Result<Session> OpenSession(const OptionValues& values, ChatUse chat) {
   Session session;

@@ -40,6 +40,8 @@ std::vector<TokenId> EncodePrompt(const Tokenizer& tokenizer, std::string_view t
 Result<std::vector<TokenId>> EncodeChat(const Session& session,
                                         const std::vector<ChatMessage>& messages);
 
+// Requires: the command has the engine's options. With a progress bar where it can be seen.
+RuntimeOptions RuntimeOptionsOf(const OptionValues& values, const std::string& model_path);
 // Requires: the command has the sampling options.
 SamplingParams SamplingOf(const OptionValues& values);
 WeightChoice WeightsOf(const OptionValues& values);

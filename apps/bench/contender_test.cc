@@ -1,0 +1,112 @@
+#include "bench/contender.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "options/option_values.h"
+
+namespace kvrm::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string ValueAfter(const std::vector<std::string>& command, const std::string& flag) {
+  const auto found = std::find(command.begin(), command.end(), flag);
+  return found == command.end() || found + 1 == command.end() ? "" : *(found + 1);
+}
+
+TEST(Contender, FiguresAreReadFromEachToolsOwnOutput) {
+  EXPECT_EQ(*ParseTokensPerSecond(OutputKind::kKvrm,
+                                  R"({"tokens_per_s": {"median": 1.5, "samples": [1]}})"),
+            1.5);
+  EXPECT_EQ(*ParseTokensPerSecond(OutputKind::kLlamaBench,
+                                  R"([{"avg_ts": 9, "samples_ts": [ 10.5, 1.0, 12.5 ]}])"),
+            10.5);
+  EXPECT_EQ(*ParseTokensPerSecond(OutputKind::kLlamaBatchedBench,
+                                  "\nnote\n{\"pl\": 8, \"speed_tg\": 175.25}\n"),
+            175.25);
+}
+
+TEST(Contender, OutputOfAnotherFormIsAnError) {
+  for (OutputKind kind :
+       {OutputKind::kKvrm, OutputKind::kLlamaBench, OutputKind::kLlamaBatchedBench}) {
+    for (const char* text : {"", "[]", "{}", "null", "| a | b |", R"([{"samples_ts": []}])"}) {
+      EXPECT_FALSE(ParseTokensPerSecond(kind, text).ok()) << static_cast<int>(kind) << text;
+    }
+  }
+}
+
+TEST(Contender, EverySettingOfThePeerIsTriedOnTheSameWork) {
+  RivalPlaces places;
+  places.programs = {"/r/native/bin", "/r/no-fp16/bin"};
+  places.models = {"/m/x.Q4_0.gguf", "/m/x.F16.gguf"};
+  for (const ComparisonRow& row : ComparisonRows()) {
+    const auto contenders = RivalContenders(row, places, 2);
+    EXPECT_EQ(contenders.size(), 8u) << row.name;
+    for (const Contender& contender : contenders) {
+      EXPECT_EQ(ValueAfter(contender.command, "-t"), "2");
+      // Each sequence has its own prompt: -pps would share one.
+      EXPECT_EQ(std::count(contender.command.begin(), contender.command.end(), "-pps"), 0);
+    }
+  }
+  EXPECT_EQ(RivalContenders(ComparisonRows()[0], places, 2)[1].name, "Q4_0, fa off (native)");
+}
+
+TEST(Contender, TheBatchedPeerHasRoomForEverySequence) {
+  RivalPlaces places;
+  places.programs = {"/r/bin"};
+  places.models = {"/m/x.Q4_0.gguf"};
+  const auto command = RivalContenders(ComparisonRows()[1], places, 2)[0].command;
+  EXPECT_EQ(ValueAfter(command, "-npl"), "8");
+  EXPECT_EQ(ValueAfter(command, "-npp"), "512");
+  EXPECT_EQ(ValueAfter(command, "-ntg"), "128");
+  EXPECT_EQ(ValueAfter(command, "-c"), "5120");
+}
+
+TEST(Contender, OurOwnCommandIsOneThatTheOptionTableTakes) {
+  for (const ComparisonRow& row : ComparisonRows()) {
+    const Contender own = OwnContender(row, "/bin/kvrm", "/m/x.gguf", 2);
+    const CommandBit bit = row.prefill ? kBenchPrefill : kBenchDecode;
+    const auto values = ParseOptions(bit, {own.command.begin() + 3, own.command.end()},
+                                     [](const std::string&) -> const char* { return nullptr; });
+    ASSERT_TRUE(values.ok()) << values.error().message;
+    EXPECT_TRUE(values->Flag("json"));
+    EXPECT_TRUE(values->positionals().empty());
+    if (row.prefill) {
+      EXPECT_EQ(values->Int("n-prompt"), row.tokens);
+    } else {
+      EXPECT_EQ(values->Int("slots"), row.num_seqs);
+      EXPECT_EQ(values->Int("depth"), row.depth);
+      EXPECT_EQ(values->Int("n-gen"), row.tokens);
+    }
+  }
+}
+
+TEST(Contender, RivalsAreFoundInEachBuildFolderAndModelsBesideTheModel) {
+  const fs::path dir = fs::path(::testing::TempDir()) / "kvrm_rivals";
+  fs::remove_all(dir);
+  EXPECT_NE(FindRivals(dir.string(), "x.gguf").error().message.find("`tools/rivals`"),
+            std::string::npos);
+  for (const char* build : {"native", "no-fp16"}) {
+    fs::create_directories(dir / build / "bin");
+    for (const char* program : {"llama-bench", "llama-batched-bench"}) {
+      std::ofstream(dir / build / "bin" / program) << "x";
+    }
+  }
+  for (const char* file : {"m.Q4_1.gguf", "m.Q8_0.gguf", "n.Q4_0.gguf"}) {
+    std::ofstream(dir / file) << "x";
+  }
+  const auto places = FindRivals(dir.string(), (dir / "m.Q4_1.gguf").string());
+  ASSERT_TRUE(places.ok());
+  EXPECT_EQ(places->programs, (std::vector<std::string>{(dir / "native/bin").string(),
+                                                        (dir / "no-fp16/bin").string()}));
+  EXPECT_EQ(places->models, (std::vector<std::string>{(dir / "m.Q4_1.gguf").string(),
+                                                      (dir / "m.Q8_0.gguf").string()}));
+  fs::remove_all(dir);
+}
+
+}  // namespace
+}  // namespace kvrm::cli

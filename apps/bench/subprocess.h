@@ -1,0 +1,18 @@
+// Runs another program and gathers what it prints. Thread-compatible.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace kvrm::cli {
+
+// Standard output of `command` ([0] is a path); its standard error goes to /dev/null. Errors: it
+// cannot be started, or it ended with another code than 0 (both named with the command).
+Result<std::string> RunProgram(const std::vector<std::string>& command);
+
+// As a shell would take it back: words quoted where they must be.
+std::string CommandLine(const std::vector<std::string>& command);
+
+}  // namespace kvrm::cli

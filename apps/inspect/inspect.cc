@@ -1,0 +1,26 @@
+// kvrm inspect: what a model file holds and what memory it needs; no weights are loaded.
+#include <cstdio>
+#include <string>
+
+#include "kvrm/commands.h"
+#include "model/describe.h"
+#include "model/gguf.h"
+#include "session/model_path.h"
+
+namespace kvrm::cli {
+
+int RunInspect(const OptionValues& values) {
+  const bool has_file = !values.positionals().empty();
+  const auto path =
+      FindModel(has_file ? values.positionals()[0] : values.Text("model"), ModelsDir());
+  if (!path.ok()) return Failed(values, path.error());
+  const auto file = GgufFile::Open(*path);
+  if (!file.ok()) return Failed(values, file.error());
+  std::string text = values.Flag("json") ? DescribeJson(**file) : DescribeText(**file);
+  if (!text.ends_with('\n')) text += '\n';
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  return written ? kExitDone : Failed(values, Unavailable("standard output cannot be written"));
+}
+
+}  // namespace kvrm::cli

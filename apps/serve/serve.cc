@@ -1,0 +1,26 @@
+// kvrm serve: the HTTP server over one model, until SIGTERM or Ctrl-C.
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "kvrm/commands.h"
+#include "server/server.h"
+#include "session/model_path.h"
+#include "session/session.h"
+
+namespace kvrm::cli {
+
+int RunServe(const OptionValues& values) {
+  const auto model_path = FindModel(values.Text("model"), ModelsDir());
+  if (!model_path.ok()) return Failed(values, model_path.error());
+  ServerConfig config;
+  config.host = values.Text("host");
+  config.port = static_cast<uint16_t>(values.Int("port"));
+  config.on_ready = [](const std::string& url) {
+    std::fprintf(stderr, "serving on %s\n", url.c_str());
+  };
+  const Result<int> code = RunServer(config, RuntimeOptionsOf(values, *model_path));
+  return code.ok() ? *code : Failed(values, code.error());
+}
+
+}  // namespace kvrm::cli
