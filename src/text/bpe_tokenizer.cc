@@ -231,6 +231,8 @@ Status BpeTokenizer::BuildMerges() {
       return InvalidInput(At("tokenizer.ggml.merges", i) + ": \"" + ForMessage(merge) +
                           "\": a part or the whole is no token of the vocabulary");
     }
+    // Merging must not be a second way to a control token.
+    if (spec_.types[static_cast<size_t>(found.merged)] == TokenType::kControl) continue;
     merges.push_back(found);
   }
   merger_ = std::make_unique<BpeMerger>(byte_tokens, merges);

@@ -37,7 +37,7 @@ template <Sides kSides>
 Result<Value> StripText(const Value& input, Args args, Budget& budget) {
   KVRM_ASSIGN_OR_RETURN(const Text* text, TextOf("trim", input, budget));
   KVRM_ASSIGN_OR_RETURN(const std::string_view characters, TextArg("trim", args[0]));
-  KVRM_RETURN_IF_ERROR(budget.Spend(text->size() / 256 * characters.size() / 8));
+  KVRM_RETURN_IF_ERROR(budget.Spend(text->size() * characters.size() / 2048));
   return Value(Strip(*text, kSides, characters));
 }
 
@@ -87,6 +87,7 @@ Result<Value> ReplaceText(const Value& input, Args args, Budget& budget) {
   KVRM_ASSIGN_OR_RETURN(const Text* from, TextOf("replace", args[0], budget));
   KVRM_ASSIGN_OR_RETURN(const Text* to, TextOf("replace", args[1], budget));
   KVRM_ASSIGN_OR_RETURN(const int64_t count, IntArg("replace: count", args[2], -1));
+  KVRM_RETURN_IF_ERROR(budget.SpendSearch(text->size(), from->size()));
   // At most this large, before anything is made.
   const size_t places = text->size() / std::max<size_t>(from->size(), 1) + 1;
   KVRM_RETURN_IF_ERROR(budget.Spend(places / 16));
@@ -168,6 +169,7 @@ Result<Value> SplitText(const Value& input, Args args, Budget& budget) {
   if (separator.empty() && args[0].AsText() != nullptr) {
     return InvalidInput("split: an empty separator");
   }
+  KVRM_RETURN_IF_ERROR(budget.SpendSearch(text->size(), separator.size()));
   KVRM_ASSIGN_OR_RETURN(const int64_t max_splits, IntArg("split: maxsplit", args[1], -1));
   // Each part costs memory beside its text, so that text of many parts costs more steps.
   KVRM_RETURN_IF_ERROR(budget.Spend(text->size() / std::max<size_t>(separator.size(), 1)));
@@ -322,6 +324,7 @@ Result<bool> Contains(const Value& container, const Value& item, Budget& budget)
   if (container.is_undefined()) return false;
   KVRM_ASSIGN_OR_RETURN(const Text* text, TextOf("in", container, budget));
   KVRM_ASSIGN_OR_RETURN(const Text* part, TextOf("in", item, budget));
+  KVRM_RETURN_IF_ERROR(budget.SpendSearch(text->size(), part->size()));
   return text->bytes().find(part->bytes()) != std::string_view::npos;
 }
 

@@ -80,6 +80,7 @@ class Evaluator {
   Result<Value> CallFunction(const Expr& call, const std::vector<Value>& args);
   Result<Value> MakeRange(const std::vector<Value>& args);
   Result<std::vector<Value>> EvalArgs(const Expr& expr, Scope& scope, size_t first);
+  Result<Value> GetNamed(const Value& base, std::string_view name);
   Result<Value> GetItem(const Value& base, const Value& key);
 
   Budget budget_;

@@ -120,7 +120,7 @@ Result<Value> Evaluator::EvalDict(const Expr& expr, Scope& scope) {
 Result<Value> Evaluator::EvalAttribute(const Expr& expr, Scope& scope) {
   KVRM_ASSIGN_OR_RETURN(const Value base, Eval(*expr.args[0], scope));
   if (const Loop* loop = base.AsLoop()) return loop->Get(expr.name);
-  return GetItem(base, Value(Text(expr.name)));
+  return GetNamed(base, expr.name);
 }
 
 Result<Value> Evaluator::EvalIndex(const Expr& expr, Scope& scope) {
@@ -129,27 +129,26 @@ Result<Value> Evaluator::EvalIndex(const Expr& expr, Scope& scope) {
   return GetItem(base, key);
 }
 
-// What is not there is undefined; what cannot be looked into is an error when it is undefined
-// itself (a misspelt name), else undefined too, as in Jinja.
-Result<Value> Evaluator::GetItem(const Value& base, const Value& key) {
-  const std::string name = key.AsText() != nullptr ? ForMessage(key.AsText()->bytes()) : "an index";
+// What is not there is undefined; to look into what is itself undefined (a misspelt name) is an
+// error, as in Jinja.
+Result<Value> Evaluator::GetNamed(const Value& base, std::string_view name) {
   if (base.is_undefined()) {
-    return UndefinedError("what is asked for \"" + name + "\"");
+    return UndefinedError("what is asked for \"" + ForMessage(name) + "\"");
   }
-  if (key.AsText() != nullptr) {
-    const std::string_view text = key.AsText()->bytes();
-    if (const Dict* dict = base.AsDict()) {
-      KVRM_RETURN_IF_ERROR(budget_.Spend(dict->items.size() / 8));
-      const Value* found = dict->Find(text);
-      return found == nullptr ? Value() : *found;
-    }
-    if (Namespace* names = base.AsNamespace()) {
-      KVRM_RETURN_IF_ERROR(budget_.Spend(names->items.size() / 8));
-      const Value* found = names->Find(text);
-      return found == nullptr ? Value() : *found;
-    }
-    return Value();
+  const Value* found = nullptr;
+  if (const Dict* dict = base.AsDict()) {
+    KVRM_RETURN_IF_ERROR(budget_.Spend(dict->items.size() / 8));
+    found = dict->Find(name);
+  } else if (Namespace* names = base.AsNamespace()) {
+    KVRM_RETURN_IF_ERROR(budget_.Spend(names->items.size() / 8));
+    found = names->Find(name);
   }
+  return found == nullptr ? Value() : *found;
+}
+
+Result<Value> Evaluator::GetItem(const Value& base, const Value& key) {
+  if (key.AsText() != nullptr) return GetNamed(base, key.AsText()->bytes());
+  if (base.is_undefined()) return UndefinedError("what is indexed");
   if (key.AsInt() == nullptr) return Value();
   int64_t at = *key.AsInt();
   if (const List* list = base.AsList()) {

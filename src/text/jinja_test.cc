@@ -260,10 +260,19 @@ TEST(Jinja, WorkAndSizeAreBounded) {
             "error: chat template, line 1: a namespace cannot hold a namespace");
   EXPECT_EQ(Rendered("{% set ns = namespace() %}{% set ns.me = [ns] %}"),
             "error: chat template, line 1: a list or dict cannot hold a namespace");
-  EXPECT_NE(Rendered("{{ ('a' ~ range(9)|join)|replace('', messages|tojson|replace('', "
-                     "messages|tojson|replace('', messages|tojson))) }}")
-                .find("error: "),
-            std::string::npos);
+  // Text that grows within one filter, by indentation, by replacement; a search that would compare
+  // megabytes at each of millions of places.
+  EXPECT_NE(
+      Rendered("{{ ([[[[[[[[range(150000)|list]]]]]]]])|tojson(indent=16) }}").find("error: "),
+      std::string::npos);
+  const std::string mebibyte =
+      "{% set ns = namespace(s='aaaaaaaaaaaaaaaa') %}{% for i in range(16) %}"
+      "{% set ns.s = ns.s + ns.s %}{% endfor %}";
+  EXPECT_EQ(Rendered(mebibyte + "{{ ns.s|length }}"), "1048576");
+  EXPECT_EQ(Rendered(mebibyte + "{{ ns.s|replace('a', ns.s)|length }}"),
+            "error: chat template, line 1: replace: the text may grow over 8388608 bytes");
+  EXPECT_EQ(Rendered(mebibyte + "{{ (ns.s[:400000] + 'b') in ns.s }}"), steps);
+  EXPECT_EQ(Rendered(mebibyte + "{{ ns.s.split(ns.s[:400000] + 'b')|length }}"), steps);
 }
 
 TEST(Jinja, NestingIsBounded) {

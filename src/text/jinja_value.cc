@@ -65,7 +65,9 @@ class JsonPrinter {
       : indent_(indent), budget_(budget), out_(out) {}
 
   Status Print(const Value& value, uint32_t level) {
-    KVRM_RETURN_IF_ERROR(budget_.Spend(1));
+    // The line end, blanks and separator before it included.
+    const size_t blanks = indent_ < 0 ? 0 : static_cast<size_t>(indent_) * level;
+    KVRM_RETURN_IF_ERROR(budget_.MakeText(blanks, out_.size()));
     if (const Text* text = value.AsText()) {
       KVRM_RETURN_IF_ERROR(budget_.MakeText(text->size(), out_.size()));
       AppendJsonString(*text, out_);
@@ -223,6 +225,11 @@ Status Budget::Spend(uint64_t steps) {
   }
   steps_left_ -= steps;
   return Ok();
+}
+
+Status Budget::SpendSearch(size_t whole, size_t part) {
+  if (part > whole) return Ok();
+  return Spend((whole - part + 1) * part / 65536);
 }
 
 Status Budget::MakeText(size_t bytes, size_t existing) {

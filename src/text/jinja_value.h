@@ -109,6 +109,8 @@ class Budget {
 
   Status Spend(uint64_t steps);
   Status SpendText(size_t bytes) { return Spend(1 + bytes / 256); }
+  // For a search of `part` bytes in `whole`, which compares at worst at each place.
+  Status SpendSearch(size_t whole, size_t part);
   // For `bytes` of text about to be added to `existing` ones: spends, and refuses what would be
   // over the limit.
   Status MakeText(size_t bytes, size_t existing = 0);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/test_data.h"
@@ -210,6 +211,20 @@ TEST(Tokenizer, InvalidUtf8PassesThroughAsBytes) {
   }
 }
 
+TEST(Tokenizer, NoMergeMakesAControlToken) {
+  TokenizerSpec spec = MakeSmallVocabulary("gpt-2");
+  spec.merges.emplace_back("< s>");
+  spec.merges.emplace_back("s >");
+  spec.tokens.emplace_back("s>");
+  spec.types.push_back(TokenType::kNormal);
+  const auto tokenizer = MustCreate(std::move(spec));
+  EXPECT_EQ(tokenizer->Encode("<s>", SpecialTokens::kParse),
+            (std::vector<TokenId>{IdOf(*tokenizer, "<s>")}));
+  for (const TokenId id : tokenizer->Encode("<s><s>", SpecialTokens::kAsText)) {
+    EXPECT_FALSE(tokenizer->IsControl(id));
+  }
+}
+
 TEST(Tokenizer, RefusesWhatItDoesNotKnowByName) {
   TokenizerSpec spec = MakeSmallVocabulary("gpt-2");
   spec.model = "llama";
@@ -256,6 +271,21 @@ TEST(Tokenizer, RefusesMergesThatNameNoToken) {
     EXPECT_EQ(CreateError(spec),
               field + "\"" + merge + "\" is not two tokens with a blank between them");
   }
+}
+
+TEST(Tokenizer, ThreadsShareOneTokenizer) {
+  const auto tokenizer = MustCreate(MakeSmallVocabulary("smollm"));
+  std::mt19937 random(29);
+  std::string text;
+  while (text.size() < 50'000) text += RandomText(random, /*with_invalid=*/true);
+  const std::vector<TokenId> expected = tokenizer->Encode(text, SpecialTokens::kParse);
+  std::vector<std::vector<TokenId>> results(4);
+  std::vector<std::thread> threads;
+  for (std::vector<TokenId>& result : results) {
+    threads.emplace_back([&] { result = tokenizer->Encode(text, SpecialTokens::kParse); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::vector<TokenId>& result : results) EXPECT_EQ(result, expected);
 }
 
 TEST(Tokenizer, BytesWithoutATokenVanish) {
