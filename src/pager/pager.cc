@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -12,8 +13,8 @@
 namespace kvrm {
 namespace {
 
-uint32_t PagesFor(uint64_t tokens, uint32_t page_tokens) {
-  return static_cast<uint32_t>((tokens + page_tokens - 1) / page_tokens);
+uint64_t PagesFor(uint64_t tokens, uint64_t page_tokens) {
+  return (tokens + page_tokens - 1) / page_tokens;
 }
 
 std::string GroupField(uint32_t group, const char* field) {
@@ -37,10 +38,11 @@ Status CheckGroup(uint32_t index, const KvGroupGeometry& group) {
   if (group.pages_per_superblock == 0 || group.pages_per_superblock > kFreeMapBits) {
     return invalid("pages_per_superblock", group.pages_per_superblock, "1 to 64");
   }
-  const uint64_t least = group.pages_per_superblock * group.page_bytes();
-  if (group.superblock_bytes < least) {
+  // By division, because a product of hostile values would wrap.
+  if (group.superblock_bytes / group.pages_per_superblock / group.num_parts <
+      group.part_page_bytes) {
     return invalid("superblock_bytes", group.superblock_bytes,
-                   "at least the " + std::to_string(least) + " bytes of its pages");
+                   "at least pages_per_superblock x num_parts x part_page_bytes");
   }
   return Ok();
 }
@@ -79,22 +81,30 @@ Status CheckConfig(const PagerConfig& config) {
 
 Result<std::unique_ptr<Pager>> Pager::Create(const PagerConfig& config) {
   KVRM_RETURN_IF_ERROR(CheckConfig(config));
-  std::vector<State::Group> groups;
-  groups.reserve(config.geometry.groups.size());
-  for (const KvGroupGeometry& group : config.geometry.groups) {
-    const uint64_t superblocks = config.kv_bytes / group.superblock_bytes;
-    KVRM_ASSIGN_OR_RETURN(VirtualRange range,
-                          VirtualRange::Reserve(superblocks * group.superblock_bytes));
-    // Different streams, so that no two groups are scattered alike.
-    const uint64_t seed = config.scatter_seed == 0 ? 0 : config.scatter_seed + groups.size();
-    groups.push_back(
-        {PagePool(group, std::move(range), {config.poison_freed, seed}),
-         PageTables(config.max_slots, PagesFor(config.max_seq_tokens, group.page_tokens),
-                    group.pages_per_superblock)});
+  try {
+    std::vector<State::Group> groups;
+    groups.reserve(config.geometry.groups.size());
+    for (const KvGroupGeometry& group : config.geometry.groups) {
+      const uint64_t superblocks = config.kv_bytes / group.superblock_bytes;
+      KVRM_ASSIGN_OR_RETURN(VirtualRange range,
+                            VirtualRange::Reserve(superblocks * group.superblock_bytes));
+      // Different streams, so that no two groups are scattered alike.
+      const uint64_t seed = config.scatter_seed == 0 ? 0 : config.scatter_seed + groups.size();
+      // No sequence can hold more pages than there are.
+      const uint64_t max_pages = std::min(superblocks * group.pages_per_superblock,
+                                          PagesFor(config.max_seq_tokens, group.page_tokens));
+      groups.push_back({PagePool(group, std::move(range), {config.poison_freed, seed}),
+                        PageTables(config.max_slots, static_cast<uint32_t>(max_pages),
+                                   group.pages_per_superblock)});
+    }
+    auto state = std::make_unique<State>(config, std::move(groups));
+    state->Check(/*tier=*/2);
+    return std::unique_ptr<Pager>(new Pager(std::move(state)));
+  } catch (const std::bad_alloc&) {
+    return NoRoom("max_slots x max_seq_tokens: no memory for the page tables of " +
+                  std::to_string(config.max_slots) + " x " + std::to_string(config.max_seq_tokens) +
+                  " token places");
   }
-  auto state = std::make_unique<State>(config, std::move(groups));
-  state->Check(/*tier=*/2);
-  return std::unique_ptr<Pager>(new Pager(std::move(state)));
 }
 
 Pager::Pager(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -187,11 +197,12 @@ Pager::State::Growth Pager::State::GrowthOf(uint32_t group, uint32_t slot, uint3
   const auto& [pool, tables] = groups[group];
   const uint32_t page_tokens = pool.geometry().page_tokens;
   const uint32_t held = tables.num_pages(slot);
+  const uint64_t needed = PagesFor(num_tokens, page_tokens);
+  const uint64_t hinted =
+      std::clamp<uint64_t>(PagesFor(hint_tokens, page_tokens), needed, tables.max_pages());
   Growth growth;
-  growth.pages = PagesFor(num_tokens, page_tokens) - held;
-  growth.pages_in_all =
-      std::clamp(PagesFor(hint_tokens, page_tokens), held + growth.pages, tables.max_pages()) -
-      held;
+  growth.pages = static_cast<uint32_t>(needed - held);
+  growth.pages_in_all = static_cast<uint32_t>(hinted - held);
   growth.copies_last =
       slots[slot].num_tokens % page_tokens != 0 && !pool.HasOneOwner(tables.Last(slot));
   return growth;
@@ -339,7 +350,8 @@ void Pager::Trim(SeqId seq, uint32_t from_token) {
   if (from_token >= sequence.num_tokens) return;
   const uint32_t slot = s.SlotOf(seq);
   for (uint32_t g = 0; g < s.groups.size(); ++g) {
-    s.DropPages(g, slot, PagesFor(from_token, s.groups[g].pool.geometry().page_tokens));
+    const uint32_t page_tokens = s.groups[g].pool.geometry().page_tokens;
+    s.DropPages(g, slot, static_cast<uint32_t>(PagesFor(from_token, page_tokens)));
   }
   s.SetLength(slot, from_token, std::min(from_token, sequence.written_tokens));
   s.Check(/*tier=*/3);

@@ -154,7 +154,7 @@ TEST(B008, EachStreamOfOnePromptWritesAPageOfItsOwn) {
   ExpectSound(*pager);
 }
 
-// A step that failed and is tried again must not lose or gain pages: preemption by recompute.
+// Pages that rest until a step has completed are room already: one shortage, one victim.
 TEST(B019, TrimmedPagesCountAsRoomOfTheNextStep) {
   const auto pager = MakePager(PoolOf(8, 4));
   pager->BeginStep();

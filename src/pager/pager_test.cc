@@ -55,12 +55,17 @@ TEST(PagerCreate, RefusesNamingFieldValueAndLimit) {
   EXPECT_THAT(error([](C& c) { c.geometry.groups[0].pages_per_superblock = 65; }),
               HasSubstr("pages_per_superblock: 65, must be 1 to 64"));
   EXPECT_THAT(error([](C& c) { c.geometry.groups[0].superblock_bytes = 1535; }),
-              HasSubstr("superblock_bytes: 1535, must be at least the 1536 bytes"));
+              HasSubstr("superblock_bytes: 1535, must be at least pages_per_superblock"));
   EXPECT_THAT(error([](C& c) { c.geometry.groups[0].num_parts = 0; }), HasSubstr("num_parts: 0"));
   EXPECT_THAT(error([](C& c) { c.geometry.groups[0].part_page_bytes = 0; }),
               HasSubstr("part_page_bytes: 0"));
   EXPECT_THAT(error([](C& c) { c.kv_bytes = 2047; }),
               HasSubstr("kv_bytes: 2047, must be at least 2048"));
+  EXPECT_THAT(error([](C& c) { c.geometry.groups[0].part_page_bytes = ~uint64_t{0} / 16; }),
+              HasSubstr("superblock_bytes: 2048"));
+  EXPECT_THAT(
+      error([](C& c) { c.geometry.groups[0].superblock_bytes = c.kv_bytes = ~uint64_t{0}; }),
+      HasSubstr("kv_bytes: a virtual range of 18446744073709551615 bytes"));
   EXPECT_THAT(error([](C& c) { c.max_slots = 0; }), HasSubstr("max_slots: 0"));
   EXPECT_THAT(error([](C& c) { c.max_slots = 65536; }), HasSubstr("max_slots: 65536"));
   EXPECT_THAT(error([](C& c) { c.max_seq_tokens = 0; }), HasSubstr("max_seq_tokens: 0"));
@@ -225,6 +230,14 @@ TEST(PagerReserve, UnserviceableIsWhatTheEmptyPoolCouldNotHold) {
   EXPECT_EQ(pager->Reserve(seq, 15 * 16 + 1).status, ReserveStatus::kUnserviceable);
   EXPECT_EQ(pager->Reserve(seq, 0xFFFF'FFFF).status, ReserveStatus::kUnserviceable);
   EXPECT_EQ(pager->Reserve(seq, 15 * 16, 0xFFFF'FFFF).status, ReserveStatus::kOk);
+}
+
+TEST(PagerReserve, AVeryLongLimitCostsNoMoreTablesThanThereArePages) {
+  PagerConfig config = TinyConfig(2);
+  config.max_seq_tokens = 0xFFFF'FFFF;
+  config.max_slots = 65535;
+  const auto pager = MakePager(config);
+  EXPECT_EQ(pager->max_tokens(), 240u);
 }
 
 TEST(PagerReserve, NeverTakesMoreThanKvBytes) {

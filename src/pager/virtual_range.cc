@@ -16,6 +16,7 @@ namespace kvrm {
 namespace {
 
 constexpr uint64_t kHugePageBytes = 2u << 20;
+constexpr uint64_t kMaxRangeBytes = uint64_t{1} << 47;  // no user address space is larger
 
 uint64_t OsPageBytes() {
   static const uint64_t bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
@@ -28,6 +29,10 @@ uint64_t RoundUp(uint64_t value, uint64_t unit) { return RoundDown(value + unit 
 }  // namespace
 
 Result<VirtualRange> VirtualRange::Reserve(uint64_t bytes) {
+  if (bytes > kMaxRangeBytes) {
+    return NoRoom("kv_bytes: a virtual range of " + std::to_string(bytes) +
+                  " bytes, must be at most " + std::to_string(kMaxRangeBytes));
+  }
   const uint64_t mapping_bytes = RoundUp(bytes, OsPageBytes()) + kHugePageBytes;
   void* mapping = mmap(nullptr, mapping_bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
