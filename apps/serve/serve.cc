@@ -16,6 +16,9 @@ int RunServe(const OptionValues& values) {
   ServerConfig config;
   config.host = values.Text("host");
   config.port = static_cast<uint16_t>(values.Int("port"));
+  config.on_loaded = [&model_path](const Runtime& runtime) {
+    std::fprintf(stderr, "%s\n", Banner(runtime, *model_path).c_str());
+  };
   config.on_ready = [](const std::string& url) {
     std::fprintf(stderr, "serving on %s\n", url.c_str());
   };

@@ -57,20 +57,19 @@ Result<Session> OpenSession(const OptionValues& values, ChatUse chat) {
     }
     KVRM_ASSIGN_OR_RETURN(session.chat_template, ChatTemplate::Parse(spec.chat_template));
   }
-  std::fprintf(stderr, "%s\n", Banner(session).c_str());
+  std::fprintf(stderr, "%s\n", Banner(*session.runtime, session.model_path).c_str());
   return session;
 }
 
-std::string Banner(const Session& session) {
-  const Runtime& runtime = *session.runtime;
+std::string Banner(const Runtime& runtime, const std::string& model_path) {
   const Engine& engine = *runtime.engine;
   const std::string& name = runtime.model->config().name;
-  return fmt::format(
-      "{}: {}, {} of weights; KV {} = {} tokens; ctx {} x {} slots; {} threads, {}",
-      name.empty() ? std::filesystem::path(session.model_path).filename().string() : name,
-      runtime.model->encoding_summary(), SizeText(runtime.model->weight_bytes()),
-      SizeText(runtime.kv_bytes), engine.kv_tokens(), runtime.ctx, engine.config().max_slots,
-      runtime.pool->num_threads(), engine.executor_info().name);
+  return fmt::format("{}: {}, {} of weights; KV {} = {} tokens; ctx {} x {} slots; {} threads, {}",
+                     name.empty() ? std::filesystem::path(model_path).filename().string() : name,
+                     runtime.model->encoding_summary(), SizeText(runtime.model->weight_bytes()),
+                     SizeText(runtime.kv_bytes), engine.kv_tokens(), runtime.ctx,
+                     engine.config().max_slots, runtime.pool->num_threads(),
+                     engine.executor_info().name);
 }
 
 std::vector<TokenId> EncodePrompt(const Tokenizer& tokenizer, std::string_view text) {

@@ -29,7 +29,7 @@ enum class ChatUse : uint8_t { kNone, kRequired };
 Result<Session> OpenSession(const OptionValues& values, ChatUse chat);
 
 // Model, encoding, KV bytes and tokens, context, threads: one line.
-std::string Banner(const Session& session);
+std::string Banner(const Runtime& runtime, const std::string& model_path);
 
 // A raw prompt: control tokens are parsed, the start token is added where the model asks for it and
 // the text does not begin with it.

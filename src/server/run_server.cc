@@ -90,6 +90,7 @@ Result<int> RunServer(const ServerConfig& config, const RuntimeOptions& options)
   if (config.on_listening) config.on_listening(server->url());
 
   KVRM_ASSIGN_OR_RETURN(std::unique_ptr<Runtime> runtime, LoadRuntime(options));
+  if (config.on_loaded) config.on_loaded(*runtime);
   const TokenizerSpec& spec = runtime->model->tokenizer_spec();
   KVRM_ASSIGN_OR_RETURN(std::unique_ptr<const Tokenizer> tokenizer, Tokenizer::Create(spec));
   std::unique_ptr<const ChatTemplate> chat_template;

@@ -49,7 +49,8 @@ struct ServerConfig {
 
   std::function<void(std::string_view)> log;             // one line, any thread; empty = stderr
   std::function<void(const std::string&)> on_listening;  // RunServer: bound; gets the URL
-  std::function<void(const std::string&)> on_ready;      // RunServer: loaded; gets the URL
+  std::function<void(const Runtime&)> on_loaded;         // RunServer: loaded, not yet served
+  std::function<void(const std::string&)> on_ready;      // RunServer: serving; gets the URL
 };
 
 class Server {

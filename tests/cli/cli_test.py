@@ -245,7 +245,8 @@ class Cli(WithRandomModel):
     # ---- serve
 
     def test_ServeAnswersHealthAndEndsOnSigterm(self):
-        process = start("serve", "-m", self.model, "--port", "0")
+        process = start("serve", "-m", self.model, "--port", "0", "-np", "3")
+        self.assertIn(b"x 3 slots", process.stderr.readline())
         url = self.wait_for_url(process)
         with urllib.request.urlopen(url + "/health", timeout=30) as response:
             self.assertEqual(response.status, 200)

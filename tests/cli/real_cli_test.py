@@ -40,6 +40,8 @@ class RealCli(unittest.TestCase):
         return json_lines(result)
 
     def test_TheCapitalOfFranceIsParis(self):
+        # Not the oracle's "What is the capital of France?": there the exact path's first two tokens
+        # lie 0.08 apart, less than what 8-bit activations move them.
         (line,) = self.generate("--chat", "-p", "Name the capital of France.", "-n", "32")
         self.assertIn("Paris", line["text"])
         self.assertEqual(line["finish_reason"], "stop")
