@@ -97,6 +97,7 @@ class StepObserver {
   // After plan and edit, before the commit. False rolls the step back as if it had not been planned
   // (tests of law I2); the next step plans it again.
   virtual bool OnEdited(const StepPlan& /*plan*/) { return true; }
+  // `result` is empty when the step had no rows.
   virtual void OnStep(const StepPlan& plan, const FrameView& frame, const StepResult& result) = 0;
 };
 

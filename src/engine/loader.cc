@@ -1,5 +1,6 @@
 #include "engine/loader.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -67,7 +68,8 @@ Result<std::unique_ptr<Runtime>> LoadRuntime(const GgufFile& file, const Runtime
                                                    .max_seq_tokens = memory.ctx,
                                                    .poison_freed = options.poison_freed,
                                                    .scatter_seed = options.scatter_seed}));
-  const uint32_t num_threads = options.num_threads > 0 ? options.num_threads : AllowedCpus();
+  const uint32_t num_threads =
+      options.num_threads > 0 ? options.num_threads : std::min(AllowedCpus(), kMaxThreads);
   KVRM_ASSIGN_OR_RETURN(runtime->model, Model::Load(file, {.weights = options.weights,
                                                            .num_threads = num_threads,
                                                            .progress = options.progress}));

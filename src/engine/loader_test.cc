@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/test_data.h"
 #include "engine/memory_plan.h"
 #include "engine/system_limits.h"
 #include "model/random_model.h"
@@ -161,6 +162,41 @@ TEST(Loader, ARandomModelRunsFromBytesToTokens) {
   EXPECT_EQ(sink.tokens.size(), 10u);
   EXPECT_EQ(sink.finish.reason, StopReason::kLength);
   EXPECT_EQ(engine.Metrics().exec.hash_mismatches, 0u);
+}
+
+// Law I5 on the real model, as far as a short test goes: one greedy request alone, then beside
+// three others, its prompt cut into chunks of 7 on scattered pages.
+TEST(Loader, TheDefaultModelGivesTheSameTokensAloneAndInCompany) {
+  const std::string path = testing::DefaultModelPath();
+  KVRM_REQUIRE_DATA(path);
+  const auto tokens_of_first = [&](uint32_t others, uint32_t chunk, uint64_t scatter) {
+    auto runtime = LoadRuntime({.model_path = path,
+                                .max_slots = 4,
+                                .ctx = 128,
+                                .kv_bytes = uint64_t{64} << 20,
+                                .chunk_rows = chunk,
+                                .scatter_seed = scatter});
+    EXPECT_TRUE(runtime.ok()) << runtime.error().message;
+    if (!runtime.ok()) return std::vector<TokenId>{};
+    std::vector<Sink> sinks(1 + others);
+    Engine& engine = *(*runtime)->engine;
+    for (uint32_t i = 0; i <= others; ++i) {
+      GenerateRequest request;
+      for (TokenId id = 0; id < 20 + static_cast<TokenId>(i); ++id) {
+        request.prompt.push_back(500 + 37 * id + 11 * static_cast<TokenId>(i));
+      }
+      request.sampling.temperature = 0;
+      request.max_new_tokens = 8 + i;
+      request.sink = &sinks[i];
+      EXPECT_TRUE(engine.Submit(std::move(request)).ok());
+    }
+    while (engine.Step()) {
+    }
+    return sinks[0].tokens;
+  };
+  const std::vector<TokenId> alone = tokens_of_first(0, 0, 0);
+  EXPECT_EQ(alone.size(), 8u);
+  EXPECT_EQ(tokens_of_first(3, 7, 5), alone);
 }
 
 TEST(Loader, RefusesWithFieldValueAndLimit) {

@@ -81,8 +81,8 @@ struct Sampler::State {
   TokenId Greedy(const View& view) const;
   float TopThreshold(const View& view, uint32_t k);
   uint32_t GatherTop(const View& view, uint32_t k);
-  uint32_t GatherAbove(const View& view, double temperature, double min_weight);
-  double MassOfAll(const View& view, double temperature) const;
+  uint32_t GatherAbove(const View& view, double temperature, double min_weight, double* mass);
+  double MassOfAll(const View& view) const;
   uint32_t CutByMass(uint32_t count, double target);
   TokenId DrawFrom(uint32_t count, float uniform);
   TokenId Draw(const SamplingParams& params, const View& view, uint32_t output_idx);
@@ -197,15 +197,19 @@ uint32_t Sampler::State::GatherTop(const View& view, uint32_t k) {
 }
 
 // All tokens whose weight is at least `min_weight`, ascending ids; panels below it are skipped.
-uint32_t Sampler::State::GatherAbove(const View& view, double temperature, double min_weight) {
+// With `mass` each token is looked at, and it receives the weight of all.
+uint32_t Sampler::State::GatherAbove(const View& view, double temperature, double min_weight,
+                                     double* mass) {
   const double best = Max(view);
   uint32_t count = 0;
   for (uint32_t panel = 0; panel < num_panels; ++panel) {
-    if (std::exp((view.panel_max[panel] - best) / temperature) < min_weight) continue;
+    const double most = std::exp((view.panel_max[panel] - best) / temperature);
+    if (mass == nullptr && most < min_weight) continue;
     const auto [begin, end] = PanelRange(panel);
     for (uint32_t i = begin; i < end; ++i) {
       if (view.logits[i] == kMasked) continue;
       const double weight = std::exp((view.logits[i] - best) / temperature);
+      if (mass != nullptr) *mass += weight;
       if (!(weight >= min_weight)) continue;
       weights[i] = weight;
       candidates[count++] = {view.logits[i], static_cast<TokenId>(i)};
@@ -214,11 +218,12 @@ uint32_t Sampler::State::GatherAbove(const View& view, double temperature, doubl
   return count;
 }
 
-double Sampler::State::MassOfAll(const View& view, double temperature) const {
+// Sum of exp(logit - max) over the vocabulary.
+double Sampler::State::MassOfAll(const View& view) const {
   const double best = Max(view);
   double sum = 0;
   for (uint32_t i = 0; i < vocab; ++i) {
-    if (view.logits[i] != kMasked) sum += std::exp((view.logits[i] - best) / temperature);
+    if (view.logits[i] != kMasked) sum += std::exp(view.logits[i] - best);
   }
   return sum;
 }
@@ -300,8 +305,7 @@ TokenId Sampler::State::Draw(const SamplingParams& params, const View& view, uin
       candidates[count++] = candidate;
     }
   } else {
-    count = GatherAbove(view, temperature, params.min_p);
-    if (params.top_p < 1.0f) mass = MassOfAll(view, temperature);
+    count = GatherAbove(view, temperature, params.min_p, params.top_p < 1.0f ? &mass : nullptr);
   }
   if (params.top_p < 1.0f) count = CutByMass(count, double{params.top_p} * mass);
   return DrawFrom(count, UniformDraw(params.seed, params.choice, output_idx));
@@ -310,7 +314,7 @@ TokenId Sampler::State::Draw(const SamplingParams& params, const View& view, uin
 // Of the raw logits: what the model said, before penalties, masks and temperature.
 void Sampler::State::ReportLogprobs(const SamplingParams& params, const View& raw, Sample* sample) {
   const double best = Max(raw);
-  const double log_sum = std::log(MassOfAll(raw, /*temperature=*/1.0));
+  const double log_sum = std::log(MassOfAll(raw));
   const auto logprob = [&](float logit) { return static_cast<float>(logit - best - log_sum); };
   sample->logprob = logprob(raw.logits[sample->id]);
   const uint32_t count = GatherTop(raw, std::min(params.num_logprobs, vocab));

@@ -11,8 +11,8 @@
 namespace kvrm {
 namespace {
 
-// Adds the time since the last lap to a total. It reads the system's clock, not the Clock seam:
-// totals are for people and decide nothing, so a record replays without them.
+// Splits the time of a step among totals. It reads the system's clock, not the Clock seam: totals
+// are for people and decide nothing, so a record replays without them.
 class Laps {
  public:
   void Add(int64_t* total_us) {
@@ -20,11 +20,12 @@ class Laps {
     *total_us += now - last_;
     last_ = now;
   }
-  int64_t last_us() const { return last_; }
+  int64_t SinceStart() { return clock_.NowUs() - start_; }
 
  private:
   SystemClock clock_;
-  int64_t last_ = clock_.NowUs();
+  const int64_t start_ = clock_.NowUs();
+  int64_t last_ = start_;
 };
 
 }  // namespace
@@ -32,7 +33,6 @@ class Laps {
 bool Engine::State::Step() {
   if (!DrainEvents()) return false;
   Laps laps;
-  const int64_t begin_us = laps.last_us();
   PlanAndEdit();
   laps.Add(&metrics.plan_us);
   if (!Commit()) return true;
@@ -42,8 +42,9 @@ bool Engine::State::Step() {
   laps.Add(&metrics.run_us);
   SampleRows();
   laps.Add(&metrics.sample_us);
-  metrics.step_us += laps.last_us() - begin_us;
   Publish();
+  metrics.step_us += laps.SinceStart();
+  PublishMetrics();
   return true;
 }
 
@@ -247,7 +248,6 @@ void Engine::State::Publish() {
   const int64_t now_us = clock.NowUs();  // stamps what goes out; decides nothing
   for (Outcome& outcome : outcomes) PublishOutcome(outcome, now_us);
   EndUnserviceable();
-  PublishMetrics();
 }
 
 void Engine::State::PublishOutcome(Outcome& outcome, int64_t now_us) {
@@ -320,7 +320,8 @@ void Engine::State::Finish(LiveRequest& request, StopReason reason, std::string 
   FinishEvent event;
   event.reason = reason;
   event.message = std::move(message);
-  event.timings = {.queued_us = request.admitted ? request.admitted_us - request.submit_us : 0,
+  const int64_t waited_until_us = request.admitted ? request.admitted_us : clock.NowUs();
+  event.timings = {.queued_us = waited_until_us - request.submit_us,
                    .prompt_us = started ? request.first_token_us - request.admitted_us : 0,
                    .decode_us = started ? request.last_token_us - request.first_token_us : 0,
                    .longest_gap_us = request.longest_gap_us,
