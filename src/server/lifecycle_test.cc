@@ -110,10 +110,10 @@ TEST(B068, DrainDeadlineEndsStreamsWithAnErrorEvent) {
   config.drain_timeout = std::chrono::milliseconds(30);
   TestServer server(config, {.slots = 1});
   HttpClient stream(server.port()), whole(server.port());
-  const std::string long_text(300, 'x');
-  stream.SendRequest("POST", kCompletions, Body(long_text, R"(,"max_tokens":200,"stream":true)"));
-  EXPECT_TRUE(stream.ReceiveUntil("\"text\":"));
-  server.gate().Close();
+  server.gate().CloseAfter(20);
+  stream.SendRequest("POST", kCompletions,
+                     Body(std::string(300, 'x'), R"(,"max_tokens":200,"stream":true)"));
+  server.gate().AwaitArrived(21);
   whole.SendRequest("POST", kCompletions, Body("waits"));
   EXPECT_TRUE(Eventually([&] {
     const std::string metrics = Get(server.port(), "/metrics").body;

@@ -342,16 +342,20 @@ TEST(B072, ClientsThatGoAwayGiveEverythingBack) {
 }
 
 TEST(B072, ClientsThatGoAwayWhileTheirAnswerStreamsAreCancelled) {
-  TestServer server({}, {.max_seq_tokens = 8192});
-  const std::string body =
-      R"({"max_tokens":8000,"ignore_eos":true,"temperature":0,"stream":true,"prompt":")" +
-      std::string(4000, 'p') + "\"}";
+  TestServer server({}, {.max_seq_tokens = 1024});
+  server.gate().CloseAfter(100);
   HttpClient client(server.port());
-  client.SendRequest("POST", kCompletions, body);
+  client.SendRequest("POST", kCompletions,
+                     R"({"max_tokens":500,"temperature":0,"stream":true,"prompt":")" +
+                         std::string(500, 'p') + "\"}");
   EXPECT_TRUE(client.ReceiveUntil("\"text\":"));
+  server.gate().AwaitArrived(101);
   client.Close();
+  EXPECT_TRUE(Eventually([&] { return Metric(server.port(), "kvrm_client_gone_total") == "1"; }));
+  server.gate().Open();
   EXPECT_TRUE(Eventually([&] { return Metric(server.port(), "kvrm_requests_open") == "0"; }));
   EXPECT_TRUE(Eventually([&] { return server.pages_in_use() == 0; }));
+  EXPECT_EQ(server.engine().Metrics().requests_cancelled, 1u);
 }
 
 TEST(B074, HealthIsUnreadyWhileLoadingAndReadyAfter) {

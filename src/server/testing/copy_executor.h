@@ -27,36 +27,34 @@ inline constexpr TokenId kPoison = 290;  // a prompt that holds it has no finite
 // Holds and counts replays; thread-safe.
 class Gate {
  public:
-  void Close() {
+  void Close() { CloseAfter(0); }
+  // `count` more replays pass, then it is closed.
+  void CloseAfter(uint64_t count) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    open_ = false;
+    last_ = arrived_ + count;
   }
   void Open() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    open_ = true;
+    last_ = std::numeric_limits<uint64_t>::max();
     changed_.notify_all();
   }
   void Pass() {
     std::unique_lock<std::mutex> lock(mutex_);
-    ++arrived_;
+    const uint64_t mine = ++arrived_;
     changed_.notify_all();
-    changed_.wait(lock, [this] { return open_; });
+    changed_.wait(lock, [&] { return mine <= last_; });
   }
   // Until `count` replays have begun since construction.
   void AwaitArrived(uint64_t count) {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [&] { return arrived_ >= count; });
   }
-  uint64_t arrived() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return arrived_;
-  }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool open_ = true;
   uint64_t arrived_ = 0;
+  uint64_t last_ = std::numeric_limits<uint64_t>::max();  // the last one that passes
 };
 
 class CopyExecutor final : public Executor {
@@ -103,7 +101,8 @@ class CopyExecutor final : public Executor {
     if (row.kv_index == 0) slot = {};
     KVRM_CHECK(row.kv_index == slot.tokens.size(), "rows come in order");
     slot.tokens.push_back(row.token);
-    *status = row.token == kPoison ? kRowNonFinite : kRowOk;
+    const bool prompt = slot.prompt_tokens == 0;
+    *status = prompt && row.token == kPoison ? kRowNonFinite : kRowOk;
     if ((row.flags & kRowWantLogits) == 0) return;
     if (slot.prompt_tokens == 0) {
       slot.prompt_tokens = slot.tokens.size();
