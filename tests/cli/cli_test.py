@@ -3,10 +3,10 @@
 import json
 import signal
 import socket
-import unittest
+import subprocess
 import urllib.request
 
-from program import ROOT, WithRandomModel, json_lines, main, run, start
+from program import ROOT, WRITE_RANDOM_MODEL, WithRandomModel, json_lines, main, run, start
 
 GREEDY = ("--temp", "0", "--json", "--ignore-eos")
 
@@ -241,6 +241,35 @@ class Cli(WithRandomModel):
     def test_VersusWithoutRivalsSaysWhichCommandBuildsThem(self):
         self.assert_fails(run("bench", "versus", "-m", self.model, "--rivals", self.folder.name), 1,
                           "`tools/rivals`")
+
+    def test_VersusTakesTheFastestPeerSettingOfEachRow(self):
+        # Peers that print what their real models print; which setting is fastest depends on the row.
+        rivals = self.path("rivals") / "bin"
+        rivals.mkdir(parents=True, exist_ok=True)
+        for name, answer in (("llama-bench", '[{"samples_ts": [%s, 1, 1e9]}]'),
+                             ("llama-batched-bench", '{"speed_tg": %s}')):
+            program = rivals / name
+            program.write_text(
+                '#!/bin/sh\nrate=10\n'
+                'case "$*" in *Q8_0*"-fa off"*) rate=30;; *Q4_0*"-fa on"*) rate=20;; esac\n'
+                'case "$*" in *Q4_0*"-npl 8"*"-fa on"*) rate=40;; esac\n'
+                f"printf '{answer}\\n' $rate\n")
+            program.chmod(0o755)
+        model = self.path("long.Q4_0.gguf")
+        subprocess.run([WRITE_RANDOM_MODEL, model, "1024"], check=True)
+        self.path("long.Q8_0.gguf", model.read_bytes())
+        words = ("bench", "versus", "-m", model, "--rivals", rivals, "-r", "1", "-t", "1")
+        result = run(*words, "--json")
+        self.assert_ok(result)
+        rows = json.loads(result.stdout)["rows"]
+        self.assertEqual([row["best_peer"]["setting"].split(" (")[0] for row in rows],
+                         ["Q8_0, fa off", "Q4_0, fa on", "Q8_0, fa off"])
+        for row in rows:
+            self.assertEqual(len(row["screened_tokens_per_s"]), 4)
+            self.assertAlmostEqual(row["ratio"], row["kvrm"]["median"] / row["best_peer"]["median"])
+        text = run(*words)
+        self.assert_ok(text)
+        self.assertIn("best peer t/s", text.stdout.decode())
 
     # ---- serve
 

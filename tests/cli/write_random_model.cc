@@ -1,5 +1,5 @@
 // Writes the seeded random model of model/random_model.h to a file, for tests that drive the built
-// program: write_random_model FILE [SEED]
+// program: write_random_model FILE [CONTEXT]
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -8,11 +8,11 @@
 
 int main(int argc, char** argv) {
   if (argc < 2 || argc > 3) {
-    std::fputs("usage: write_random_model FILE [SEED]\n", stderr);
+    std::fputs("usage: write_random_model FILE [CONTEXT]\n", stderr);
     return 2;
   }
   kvrm::RandomModelSpec spec;
-  if (argc == 3) spec.seed = std::strtoull(argv[2], nullptr, 10);
+  if (argc == 3) spec.context = static_cast<uint32_t>(std::strtoul(argv[2], nullptr, 10));
   const auto bytes = kvrm::WriteRandomModel(spec);
   std::ofstream file(argv[1], std::ios::binary);
   file.write(reinterpret_cast<const char*>(bytes.data()),
