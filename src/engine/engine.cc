@@ -89,6 +89,7 @@ Engine::State::State(const EngineConfig& engine_config, std::unique_ptr<Pager> g
       frames(std::move(frame_builder)),
       scheduler(SchedulerConfigOf(config, info)),
       sampler(info.vocab) {
+  by_slot.resize(config.max_slots);
   ended.reserve(size_t{2} * config.max_slots);
   rows.reserve(info.max_rows[static_cast<uint32_t>(ProgramKind::kPrefill)]);
   slots.reserve(config.max_slots);

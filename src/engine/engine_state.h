@@ -60,10 +60,11 @@ struct Engine::State {
 
   // ---- requests
   std::map<RequestId, std::unique_ptr<LiveRequest>> live;
-  std::vector<RequestId> ended;    // finished; their sequences close in the next step's edit
-  uint32_t no_longer_waiting = 0;  // since the last drain
-  uint32_t num_running = 0;        // live and running
-  std::vector<Event> drained;      // scratch
+  std::vector<LiveRequest*> by_slot;  // [max_slots] of the sequence that holds it; else stale
+  std::vector<RequestId> ended;       // finished; their sequences close in the next step's edit
+  uint32_t no_longer_waiting = 0;     // since the last drain
+  uint32_t num_running = 0;           // live and running
+  std::vector<Event> drained;         // scratch
   bool stopping = false;
 
   // ---- the step in hand; vectors are sized at construction

@@ -130,12 +130,18 @@ void Engine::State::RollBack() {
 void Engine::State::BuildRows() {
   rows.clear();
   slots.clear();
+  for (const RequestId id : plan->admitted) {
+    const std::optional<SeqId> seq = scheduler.sequence(id);
+    if (seq) by_slot[pager->slot(*seq).value] = live.find(id)->second.get();
+  }
   uint32_t num_logits = 0;
   const uint32_t num_groups = static_cast<uint32_t>(pager->geometry().groups.size());
   for (const PlannedRows& planned : plan->rows) {
-    const LiveRequest& request = *live.find(planned.request)->second;
     SlotHead head{};
     head.slot = pager->slot(planned.seq).value;
+    const LiveRequest& request = *by_slot[head.slot];
+    KVRM_DCHECK(1, request.id == planned.request,
+                "a slot belongs to the request that it was given");
     head.seq_id = planned.seq.value;
     head.row_begin = static_cast<uint32_t>(rows.size());
     head.num_rows = planned.count;
@@ -214,7 +220,7 @@ void Engine::State::SampleRows() {
 
 Outcome Engine::State::SampleOne(const PlannedRows& planned, uint32_t row_begin) {
   Outcome outcome;
-  outcome.live = live.find(planned.request)->second.get();
+  outcome.live = by_slot[rows[row_begin].slot];
   for (uint32_t i = 0; i < planned.count; ++i) {
     if (result.row_status[row_begin + i] == kRowOk) continue;
     outcome.fault_position = planned.first + i;
