@@ -383,17 +383,13 @@ inline float* PartialOf(const AttentionArgs& args, const SplitRow& split, uint32
   return args.partials + (partial * args.num_heads + head) * (args.head_dim + 2);
 }
 
-// A task that holds some chunks of one row: stores a partial state for each. l is 0 where the row
-// sees nothing of a chunk: a state that saw a token has l >= 1, or NaN.
+// A task that holds some chunks of one row: stores a partial state for each that the row sees.
 template <KvFormat kFormat>
 inline void SplitTask(const AttentionArgs& args, const AttentionTask& task, uint32_t kv_head,
                       const AttentionScratch& scratch) {
   const uint32_t group = args.num_heads / args.num_kv_heads;
   const SplitRow& split = args.split_rows[task.split];
   for (uint32_t chunk = task.chunk_begin; chunk < task.chunk_end; ++chunk) {
-    for (uint32_t h = 0; h < group; ++h) {
-      PartialOf(args, split, chunk, kv_head * group + h)[args.head_dim + 1] = 0.0f;
-    }
     RunChunk<kFormat>(args, task, kv_head, chunk, scratch,
                       [&](uint32_t i, float m, float l, const float* o) {
                         float* partial = PartialOf(args, split, chunk, kv_head * group + i);
@@ -415,8 +411,8 @@ inline void FoldSplit(const AttentionArgs& args, const SplitRow& split,
       states[h] = {0.0f, 0.0f, true};
       float* o = scratch.o + size_t{h} * args.head_dim;
       for (uint32_t chunk = 0; chunk < split.num_chunks; ++chunk) {
+        if (VisibleIn(args, args.rows[split.row], chunk).end == 0) continue;
         const float* partial = PartialOf(args, split, chunk, kv_head * group + h);
-        if (partial[args.head_dim + 1] == 0.0f) continue;
         Fold(states[h], o, partial[args.head_dim], partial[args.head_dim + 1], partial,
              args.head_dim);
       }

@@ -1,12 +1,15 @@
 // The linear op over panels of 16 outputs. Included once per machine after lanes.h.
 //
-// Few rows (decode): panels are streamed once, codes unpacked in registers, a tile of R rows x P
-// panels at a time; memory bandwidth is the limit. Many rows (prefill): two panels are unpacked
-// once into scratch and every row passes over them; arithmetic is the limit.
-// Both follow one chain per output: s32 dot per group of 32, then
+// One tile for all: R rows x P panels in registers, codes unpacked there. Panels are taken P at a
+// time; the first tile of rows reads them from memory, and fetches the panels that come next; the
+// other tiles find them in the first-level cache. With few rows memory bandwidth is the limit, with
+// many arithmetic. (Refused: panels unpacked once into scratch for nine rows and more. It was no
+// faster at 512 rows and half as fast at 12, when the panels come from memory; decisions/001.)
+//
+// One chain per output: s32 dot per group of 32, then
 //   kQ4: acc = fma(d * scale, s, acc); acc = fma(m, scaled_sum, acc)
 //   kQ8: acc = fma(d * scale, s + offset, acc)
-// in ascending groups, so that the choice never shows (num-1, rules 1 to 5).
+// in ascending groups, so that no choice of tiles shows (num-1, rules 1 to 5).
 #pragma once
 
 #include "ops/lanes.h"
@@ -14,10 +17,13 @@
 
 namespace kvrm::ops::KVRM_LANES_NS {
 
-// Rows below which panels are streamed straight from memory (measured: the unpacking pays from
-// about a dozen rows on).
-inline constexpr uint32_t kStreamRows = 8;
+// A tile's accumulators, twice R x P vectors, and its codes should fit into the registers.
 inline constexpr uint32_t kTileRows = 6;
+inline constexpr uint32_t kTilePanels = 2;
+
+inline size_t Q8PanelBytes(uint32_t k) {
+  return (size_t{k / kGroup} * (kQ8GroupBytes + 2 * kLanes) + 63) / 64 * 64;
+}
 
 struct LinearRow {
   const int8_t* codes;
@@ -50,8 +56,9 @@ inline void StoreTile(const LinearArgs& args, uint32_t row, uint32_t panel, cons
   }
 }
 
+// `ahead`: distance to the panels that come next, 0 = do not fetch them.
 template <uint32_t R, uint32_t P>
-inline void StreamQ4(const LinearArgs& args, uint32_t row, uint32_t panel) {
+inline void TileQ4(const LinearArgs& args, uint32_t row, uint32_t panel, size_t ahead) {
   const uint32_t groups = args.k / kGroup;
   const size_t panel_bytes = size_t{groups} * kQ4GroupBytes;
   const auto* w = reinterpret_cast<const uint8_t*>(args.panels) + panel * panel_bytes;
@@ -66,23 +73,28 @@ inline void StreamQ4(const LinearArgs& args, uint32_t row, uint32_t panel) {
     for (uint32_t r = 0; r < R; ++r) {
       for (uint32_t p = 0; p < P; ++p) s[r][p] = ZeroInt();
     }
+    const uint8_t* group = w + size_t{g} * kQ4GroupBytes;
+    for (uint32_t p = 0; ahead != 0 && p < P; ++p) {
+      for (uint32_t line = 0; line < kQ4GroupBytes; line += 64) {
+        Prefetch(group + p * panel_bytes + line + ahead);
+      }
+    }
     for (uint32_t j = 0; j < 4; ++j) {
+      B low[P];
+      B high[P];
       for (uint32_t p = 0; p < P; ++p) {
-        const uint8_t* at = w + p * panel_bytes + size_t{g} * kQ4GroupBytes + j * 64;
-        Prefetch(at + 4096);
-        const B packed = LoadBytes(at);
-        const B low = LowNibbles(packed);
-        const B high = HighNibbles(packed);
-        for (uint32_t r = 0; r < R; ++r) {
-          const int8_t* x = rows[r].codes + g * kGroup + j * 8;
-          s[r][p] = DotNibbles(s[r][p], low, Four(x));
-          s[r][p] = DotNibbles(s[r][p], high, Four(x + 4));
-        }
+        const B packed = LoadBytes(group + p * panel_bytes + j * 64);
+        low[p] = LowNibbles(packed);
+        high[p] = HighNibbles(packed);
+      }
+      for (uint32_t r = 0; r < R; ++r) {
+        const int8_t* x = rows[r].codes + g * kGroup + j * 8;
+        for (uint32_t p = 0; p < P; ++p) s[r][p] = DotNibbles(s[r][p], low[p], Four(x));
+        for (uint32_t p = 0; p < P; ++p) s[r][p] = DotNibbles(s[r][p], high[p], Four(x + 4));
       }
     }
     for (uint32_t p = 0; p < P; ++p) {
-      const auto* halves =
-          reinterpret_cast<const uint16_t*>(w + p * panel_bytes + size_t{g} * kQ4GroupBytes + 256);
+      const auto* halves = reinterpret_cast<const uint16_t*>(group + p * panel_bytes + 256);
       const F d = LoadHalf(halves);
       const F m = LoadHalf(halves + kLanes);
       for (uint32_t r = 0; r < R; ++r) {
@@ -95,9 +107,9 @@ inline void StreamQ4(const LinearArgs& args, uint32_t row, uint32_t panel) {
 }
 
 template <uint32_t R, uint32_t P>
-inline void StreamQ8(const LinearArgs& args, uint32_t row, uint32_t panel) {
+inline void TileQ8(const LinearArgs& args, uint32_t row, uint32_t panel, size_t ahead) {
   const uint32_t groups = args.k / kGroup;
-  const size_t panel_bytes = (size_t{groups} * (kQ8GroupBytes + 32) + 63) / 64 * 64;
+  const size_t panel_bytes = Q8PanelBytes(args.k);
   const auto* w = reinterpret_cast<const uint8_t*>(args.panels) + panel * panel_bytes;
   LinearRow rows[R];
   for (uint32_t r = 0; r < R; ++r) rows[r] = RowOf(args, row + r);
@@ -110,177 +122,80 @@ inline void StreamQ8(const LinearArgs& args, uint32_t row, uint32_t panel) {
     for (uint32_t r = 0; r < R; ++r) {
       for (uint32_t p = 0; p < P; ++p) s[r][p] = SetInt(rows[r].offset[g]);
     }
+    const uint8_t* group = w + size_t{g} * kQ8GroupBytes;
+    for (uint32_t p = 0; ahead != 0 && p < P; ++p) {
+      for (uint32_t line = 0; line < kQ8GroupBytes; line += 64) {
+        Prefetch(group + p * panel_bytes + line + ahead);
+      }
+    }
     for (uint32_t j = 0; j < 8; ++j) {
-      for (uint32_t p = 0; p < P; ++p) {
-        const uint8_t* at = w + p * panel_bytes + size_t{g} * kQ8GroupBytes + j * 64;
-        Prefetch(at + 4096);
-        const B codes = LoadBytes(at);
-        for (uint32_t r = 0; r < R; ++r) {
-          s[r][p] = Dot(s[r][p], codes, Four(rows[r].codes + g * kGroup + j * 4));
-        }
-      }
-    }
-    for (uint32_t p = 0; p < P; ++p) {
-      const F d = LoadHalf(reinterpret_cast<const uint16_t*>(
-          w + p * panel_bytes + size_t{groups} * kQ8GroupBytes + size_t{g} * 32));
-      for (uint32_t r = 0; r < R; ++r) {
-        acc[r][p] = Fma(Mul(d, Set(rows[r].scale[g])), ToFloat(s[r][p]), acc[r][p]);
-      }
-    }
-  }
-  StoreTile<R, P>(args, row, panel, acc);
-}
-
-// Two panels, unpacked: codes [group][8][P = 2][64], then d [group][2][16] and (q4) m.
-struct Unpacked {
-  uint8_t* codes;
-  float* d;
-  float* m;
-};
-
-inline void UnpackPanels(const LinearArgs& args, uint32_t panel, uint32_t num, Unpacked out) {
-  const uint32_t groups = args.k / kGroup;
-  const bool q4 = args.encoding == Encoding::kQ4;
-  const size_t panel_bytes =
-      q4 ? size_t{groups} * kQ4GroupBytes : (size_t{groups} * (kQ8GroupBytes + 32) + 63) / 64 * 64;
-  for (uint32_t p = 0; p < num; ++p) {
-    const auto* w = reinterpret_cast<const uint8_t*>(args.panels) + (panel + p) * panel_bytes;
-    for (uint32_t g = 0; g < groups; ++g) {
-      uint8_t* codes = out.codes + (size_t{g} * 16 + p) * 64;
-      const size_t at = (size_t{g} * 2 + p) * kLanes;
-      if (q4) {
-        const uint8_t* group = w + size_t{g} * kQ4GroupBytes;
-        Prefetch(group + 4096);
-        for (uint32_t j = 0; j < 4; ++j) {
-          const B packed = LoadBytes(group + j * 64);
-          StoreBytes(codes + (2 * j) * 128, LowNibbles(packed));
-          StoreBytes(codes + (2 * j + 1) * 128, HighNibbles(packed));
-        }
-        const auto* halves = reinterpret_cast<const uint16_t*>(group + 256);
-        Store(out.d + at, LoadHalf(halves));
-        Store(out.m + at, LoadHalf(halves + kLanes));
-      } else {
-        const uint8_t* group = w + size_t{g} * kQ8GroupBytes;
-        for (uint32_t j = 0; j < 8; ++j) StoreBytes(codes + j * 128, LoadBytes(group + j * 64));
-        Store(out.d + at, LoadHalf(reinterpret_cast<const uint16_t*>(
-                              w + size_t{groups} * kQ8GroupBytes + size_t{g} * 32)));
-      }
-    }
-  }
-}
-
-template <uint32_t R, uint32_t P, bool kIsQ4>
-inline void UnpackedTile(const LinearArgs& args, uint32_t row, uint32_t panel, Unpacked w) {
-  const uint32_t groups = args.k / kGroup;
-  LinearRow rows[R];
-  for (uint32_t r = 0; r < R; ++r) rows[r] = RowOf(args, row + r);
-  F acc[R][P];
-  for (uint32_t r = 0; r < R; ++r) {
-    for (uint32_t p = 0; p < P; ++p) acc[r][p] = Zero();
-  }
-  for (uint32_t g = 0; g < groups; ++g) {
-    I s[R][P];
-    for (uint32_t r = 0; r < R; ++r) {
-      for (uint32_t p = 0; p < P; ++p) s[r][p] = kIsQ4 ? ZeroInt() : SetInt(rows[r].offset[g]);
-    }
-    const uint8_t* codes = w.codes + size_t{g} * 1024;
-    for (uint32_t j = 0; j < 8; ++j) {
-      B c[P];
-      for (uint32_t p = 0; p < P; ++p) c[p] = LoadBytes(codes + j * 128 + p * 64);
+      B codes[P];
+      for (uint32_t p = 0; p < P; ++p) codes[p] = LoadBytes(group + p * panel_bytes + j * 64);
       for (uint32_t r = 0; r < R; ++r) {
         const int32_t x = Four(rows[r].codes + g * kGroup + j * 4);
-        for (uint32_t p = 0; p < P; ++p) {
-          s[r][p] = kIsQ4 ? DotNibbles(s[r][p], c[p], x) : Dot(s[r][p], c[p], x);
-        }
+        for (uint32_t p = 0; p < P; ++p) s[r][p] = Dot(s[r][p], codes[p], x);
       }
     }
     for (uint32_t p = 0; p < P; ++p) {
-      const F d = Load(w.d + (size_t{g} * 2 + p) * kLanes);
+      const uint8_t* scales = w + p * panel_bytes + size_t{groups} * kQ8GroupBytes;
+      const F d = LoadHalf(reinterpret_cast<const uint16_t*>(scales + size_t{g} * 32));
+      if (ahead != 0 && g % 2 == 0) Prefetch(scales + size_t{g} * 32 + ahead);
       for (uint32_t r = 0; r < R; ++r) {
         acc[r][p] = Fma(Mul(d, Set(rows[r].scale[g])), ToFloat(s[r][p]), acc[r][p]);
-        if constexpr (kIsQ4) {
-          const F m = Load(w.m + (size_t{g} * 2 + p) * kLanes);
-          acc[r][p] = Fma(m, Set(rows[r].scaled_sum[g]), acc[r][p]);
-        }
       }
     }
   }
   StoreTile<R, P>(args, row, panel, acc);
 }
 
-template <uint32_t P, bool kIsQ4>
-inline void UnpackedRows(const LinearArgs& args, uint32_t panel, Unpacked w) {
-  uint32_t row = 0;
-  for (; row + kTileRows <= args.num_rows; row += kTileRows) {
-    UnpackedTile<kTileRows, P, kIsQ4>(args, row, panel, w);
-  }
-  switch (args.num_rows - row) {
-    case 5:
-      return UnpackedTile<5, P, kIsQ4>(args, row, panel, w);
-    case 4:
-      return UnpackedTile<4, P, kIsQ4>(args, row, panel, w);
-    case 3:
-      return UnpackedTile<3, P, kIsQ4>(args, row, panel, w);
-    case 2:
-      return UnpackedTile<2, P, kIsQ4>(args, row, panel, w);
-    case 1:
-      return UnpackedTile<1, P, kIsQ4>(args, row, panel, w);
-    default:
-      return;
+template <uint32_t P, Encoding kEncoding, uint32_t R>
+inline void Tile(const LinearArgs& args, uint32_t row, uint32_t panel, size_t ahead) {
+  if constexpr (kEncoding == Encoding::kQ4) {
+    TileQ4<R, P>(args, row, panel, ahead);
+  } else {
+    TileQ8<R, P>(args, row, panel, ahead);
   }
 }
 
-inline void LinearUnpacked(const LinearArgs& args, uint32_t panel, uint32_t end, Scratch scratch) {
-  const uint32_t groups = args.k / kGroup;
-  Unpacked w;
-  w.codes = reinterpret_cast<uint8_t*>(scratch.data);
-  w.d = reinterpret_cast<float*>(w.codes + size_t{groups} * 1024);
-  w.m = w.d + size_t{groups} * 2 * kLanes;
-  const bool q4 = args.encoding == Encoding::kQ4;
-  for (; panel < end; panel += 2) {
-    const uint32_t num = end - panel >= 2 ? 2 : 1;
-    UnpackPanels(args, panel, num, w);
-    if (num == 2) {
-      q4 ? UnpackedRows<2, true>(args, panel, w) : UnpackedRows<2, false>(args, panel, w);
-    } else {
-      q4 ? UnpackedRows<1, true>(args, panel, w) : UnpackedRows<1, false>(args, panel, w);
+// All rows over panels [panel, panel + P), in tiles of nearly equal heights: 8 rows are 4 + 4, not
+// 6 + 2.
+template <uint32_t P, Encoding kEncoding>
+inline void PanelRows(const LinearArgs& args, uint32_t panel, size_t ahead) {
+  uint32_t tiles = (args.num_rows + kTileRows - 1) / kTileRows;
+  for (uint32_t row = 0; row < args.num_rows; --tiles, ahead = 0) {
+    const uint32_t height = (args.num_rows - row + tiles - 1) / tiles;
+    switch (height) {
+      case 1:
+        Tile<P, kEncoding, 1>(args, row, panel, ahead);
+        break;
+      case 2:
+        Tile<P, kEncoding, 2>(args, row, panel, ahead);
+        break;
+      case 3:
+        Tile<P, kEncoding, 3>(args, row, panel, ahead);
+        break;
+      case 4:
+        Tile<P, kEncoding, 4>(args, row, panel, ahead);
+        break;
+      case 5:
+        Tile<P, kEncoding, 5>(args, row, panel, ahead);
+        break;
+      default:
+        Tile<P, kEncoding, 6>(args, row, panel, ahead);
+        break;
     }
+    row += height;
   }
 }
 
-// One to kStreamRows rows; P panels at a time, so that a lone row reads four streams.
-template <uint32_t R, uint32_t P>
-inline void StreamRows(const LinearArgs& args, uint32_t panel, uint32_t end) {
-  const bool q4 = args.encoding == Encoding::kQ4;
-  for (; panel + P <= end; panel += P) {
-    q4 ? StreamQ4<R, P>(args, 0, panel) : StreamQ8<R, P>(args, 0, panel);
+template <Encoding kEncoding>
+inline void LinearInt8(const LinearArgs& args, uint32_t panel, uint32_t end) {
+  const size_t panel_bytes =
+      kEncoding == Encoding::kQ4 ? size_t{args.k / kGroup} * kQ4GroupBytes : Q8PanelBytes(args.k);
+  for (; panel + kTilePanels <= end; panel += kTilePanels) {
+    PanelRows<kTilePanels, kEncoding>(args, panel, kTilePanels * panel_bytes);
   }
-  for (; panel < end; ++panel) {
-    q4 ? StreamQ4<R, 1>(args, 0, panel) : StreamQ8<R, 1>(args, 0, panel);
-  }
-}
-
-inline void LinearStream(const LinearArgs& args, uint32_t panel, uint32_t end) {
-  switch (args.num_rows) {
-    case 1:
-      return StreamRows<1, 4>(args, panel, end);
-    case 2:
-      return StreamRows<2, 4>(args, panel, end);
-    case 3:
-      return StreamRows<3, 2>(args, panel, end);
-    case 4:
-      return StreamRows<4, 2>(args, panel, end);
-    case 5:
-      return StreamRows<5, 2>(args, panel, end);
-    case 6:
-      return StreamRows<6, 2>(args, panel, end);
-    case 7:
-      return StreamRows<7, 1>(args, panel, end);
-    case 8:
-      return StreamRows<8, 1>(args, panel, end);
-    default:
-      return;
-  }
+  for (; panel < end; ++panel) PanelRows<1, kEncoding>(args, panel, panel_bytes);
 }
 
 // float32: one fma chain per output in ascending k; K is never split (num-1, rule 4).
@@ -327,14 +242,18 @@ inline void PanelMaxima(const LinearArgs& args, uint32_t panel, uint32_t end) {
   }
 }
 
-inline void Linear(const LinearArgs& args, uint32_t panel, uint32_t num_panels, Scratch scratch) {
+inline void Linear(const LinearArgs& args, uint32_t panel, uint32_t num_panels, Scratch) {
   const uint32_t end = panel + num_panels;
-  if (args.encoding == Encoding::kF32) {
-    LinearFloat(args, panel, end);
-  } else if (args.num_rows <= kStreamRows) {
-    LinearStream(args, panel, end);
-  } else {
-    LinearUnpacked(args, panel, end, scratch);
+  switch (args.encoding) {
+    case Encoding::kF32:
+      LinearFloat(args, panel, end);
+      break;
+    case Encoding::kQ4:
+      LinearInt8<Encoding::kQ4>(args, panel, end);
+      break;
+    case Encoding::kQ8:
+      LinearInt8<Encoding::kQ8>(args, panel, end);
+      break;
   }
   if (args.panel_max != nullptr) PanelMaxima(args, panel, end);
 }

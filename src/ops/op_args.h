@@ -100,7 +100,7 @@ struct SplitRow {
   uint32_t num_chunks;
   uint32_t num_tasks;
   uint32_t partial_begin;  // first of num_chunks partials, each [num_heads, head_dim + 2] floats:
-                           // o, m, l (0 where nothing of the chunk is visible)
+                           // o, m, l. Chunks that the row does not see need no task
 };
 
 struct AttentionArgs {
@@ -149,7 +149,7 @@ struct Scratch {
   size_t bytes;
 };
 struct ScratchNeed {
-  uint32_t max_linear_k;     // longest k of a linear
+  uint32_t max_linear_k;     // longest k of a linear (linears need no scratch today)
   uint32_t max_group_heads;  // query heads of a KV head
   uint32_t head_dim;
 };

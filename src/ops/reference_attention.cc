@@ -69,16 +69,26 @@ float Score(const AttentionArgs& args, const Cache& cache, const float* q, uint3
   return (1.0f - 2.0f / (e + 1.0f)) * args.soft_cap;
 }
 
+// Tokens [first, last) of a chunk that a row sees: its own, the last, and those before it, as far
+// back as the window goes.
+struct Range {
+  uint32_t first;
+  uint32_t last;
+};
+Range Visible(const AttentionArgs& args, uint32_t row, uint32_t chunk) {
+  const uint32_t end = args.rows[row].kv_index + 1;
+  const uint32_t oldest = args.window != 0 && end > args.window ? end - args.window : 0;
+  const uint32_t begin = chunk * kChunkTokens;
+  return {std::max(oldest, begin), std::min(end, begin + kChunkTokens)};
+}
+
 // Rule 6, inside a chunk.
 State ChunkState(const AttentionArgs& args, uint32_t row, uint32_t head, uint32_t chunk) {
   const uint32_t kv_head = head / (args.num_heads / args.num_kv_heads);
   const Cache cache(args, args.rows[row].slot, kv_head);
   const float* q = args.q + row * args.q_stride + size_t{head} * args.head_dim;
-  const uint32_t end = args.rows[row].kv_index + 1;  // the row's own token is the last it sees
-  const uint32_t oldest = args.window != 0 && end > args.window ? end - args.window : 0;
+  const auto [first, last] = Visible(args, row, chunk);
   const uint32_t chunk_begin = chunk * kChunkTokens;
-  const uint32_t first = std::max(oldest, chunk_begin);
-  const uint32_t last = std::min(end, chunk_begin + kChunkTokens);
   State state;
   if (first >= last) return state;
   state.num_seen = last - first;
@@ -155,24 +165,27 @@ void Emit(const AttentionArgs& args, uint32_t row, uint32_t kv_head,
               group_bytes);
 }
 
-// A stored state: o [head_dim], m, l; l == 0 where the chunk shows nothing to the row, for a state
-// that saw a token has l >= 1.
+// A stored state: o [head_dim], m, l.
 float* PartialOf(const AttentionArgs& args, const SplitRow& split, uint32_t chunk, uint32_t head) {
   const size_t partial = size_t{split.partial_begin} + chunk;
   return args.partials + (partial * args.num_heads + head) * (args.head_dim + 2);
 }
 
 void StorePartial(const AttentionArgs& args, const State& state, float* partial) {
+  if (state.num_seen == 0) return;
   std::copy(state.o.begin(), state.o.end(), partial);
   partial[args.head_dim] = state.m;
   partial[args.head_dim + 1] = state.l;
 }
 
-State LoadPartial(const AttentionArgs& args, const float* partial) {
+State LoadPartial(const AttentionArgs& args, const SplitRow& split, uint32_t chunk, uint32_t head) {
   State state;
+  const auto [first, last] = Visible(args, split.row, chunk);
+  if (first >= last) return state;
+  const float* partial = PartialOf(args, split, chunk, head);
+  state.num_seen = last - first;
   state.m = partial[args.head_dim];
   state.l = partial[args.head_dim + 1];
-  state.num_seen = state.l == 0.0f ? 0 : 1;
   state.o.assign(partial, partial + args.head_dim);
   return state;
 }
@@ -206,7 +219,7 @@ void SplitRowTask(const AttentionArgs& args, const AttentionTask& task) {
     std::vector<State> heads(group);
     for (uint32_t h = 0; h < group; ++h) {
       for (uint32_t chunk = 0; chunk < split.num_chunks; ++chunk) {
-        Fold(heads[h], LoadPartial(args, PartialOf(args, split, chunk, kv_head * group + h)));
+        Fold(heads[h], LoadPartial(args, split, chunk, kv_head * group + h));
       }
     }
     Emit(args, split.row, kv_head, heads);
