@@ -422,5 +422,23 @@ TEST(PagerGroups, EachGroupHasItsPagesAndAllShareKvBytes) {
   ExpectSound(*pager);
 }
 
+TEST(PagerGroups, PlacementInOneGroupLeavesAnotherItsRoom) {
+  PagerConfig config = TinyConfig(3);
+  KvGroupGeometry narrow = TinyGroup();
+  narrow.page_tokens = 8;
+  config.geometry.groups.push_back(narrow);
+  const auto pager = MakePager(config);
+  pager->BeginStep();
+  (void)OpenWith(*pager, 24);
+  (void)OpenWith(*pager, 32);
+  EXPECT_EQ(pager->books(1).free, 0u);
+  EXPECT_EQ(pager->books(0).free, 3u);
+  // Group 0 has a page but no run of eight; the last superblock belongs to group 1, which has none.
+  (void)OpenWith(*pager, 8, 16 * 8);
+  EXPECT_EQ(pager->books(0).superblocks, 1u);
+  EXPECT_EQ(pager->books(1).superblocks, 2u);
+  ExpectSound(*pager);
+}
+
 }  // namespace
 }  // namespace kvrm
