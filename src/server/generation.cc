@@ -143,7 +143,7 @@ Generation::Next Generation::OnFinish(Choice& choice, uint32_t index, const Fini
   --num_open_;
   choice.timings = event.timings;
   if (complete_) return Next::kGoOn;
-  if (event.reason == StopReason::kError) {
+  if (event.reason == StopReason::kError && !choice.stopped) {
     Fail({500, event.message.empty() ? "the model produced no usable numbers" : event.message,
           "server_error", "", "generation_failed"});
     return Next::kCancelAll;

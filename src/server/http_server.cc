@@ -1,7 +1,6 @@
 #include "server/http_server.h"
 
 #include <sys/resource.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
@@ -10,7 +9,6 @@
 #include <utility>
 
 #include "server/http_session.h"
-#include "server/http_text.h"
 
 namespace kvrm {
 namespace {
@@ -19,7 +17,8 @@ namespace net = boost::asio;
 using Tcp = net::ip::tcp;
 
 constexpr int kListenBacklog = 4096;
-constexpr uint32_t kReservedFiles = 64;  // descriptors that are no connections
+constexpr uint32_t kRefusalsAtOnce = 32;  // connections over the limit that are told so
+constexpr uint32_t kReservedFiles = 64 + kRefusalsAtOnce;  // descriptors for all else
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 constexpr auto kTickPeriod = std::chrono::seconds(1);
 constexpr auto kDrainGrace = std::chrono::seconds(1);  // to write the last error events
@@ -72,11 +71,15 @@ Status HttpServer::Listen() {
   const auto found = resolver.resolve(config_.host, std::to_string(config_.port),
                                       Tcp::resolver::passive | Tcp::resolver::numeric_service, ec);
   if (ec || found.empty()) return ListenError(config_, "host unknown", ec);
-  const Tcp::endpoint endpoint = found.begin()->endpoint();
-  acceptor_.open(endpoint.protocol(), ec);
-  if (!ec) acceptor_.set_option(net::socket_base::reuse_address(true), ec);
-  if (!ec) acceptor_.bind(endpoint, ec);
-  if (!ec) acceptor_.listen(kListenBacklog, ec);
+  for (const auto& entry : found) {
+    const Tcp::endpoint endpoint = entry.endpoint();
+    acceptor_.close(ec);
+    acceptor_.open(endpoint.protocol(), ec);
+    if (!ec) acceptor_.set_option(net::socket_base::reuse_address(true), ec);
+    if (!ec) acceptor_.bind(endpoint, ec);
+    if (!ec) acceptor_.listen(kListenBacklog, ec);
+    if (!ec) break;
+  }
   if (ec) return ListenError(config_, "cannot listen", ec);
   port_ = acceptor_.local_endpoint(ec).port();
   return Ok();
@@ -116,13 +119,16 @@ void HttpServer::Drain(std::function<void()> done) {
 
 void HttpServer::Stop() {
   if (!thread_.joinable()) return;
-  preparing_.join();  // its last tasks post to the I/O thread
-  net::post(io_, [this] {
+  std::promise<void> closed;
+  net::post(io_, [this, &closed] {
     stopping_ = true;
     phase_ = ServerPhase::kDraining;
     CloseAll();
-    work_.reset();
+    closed.set_value();
   });
+  closed.get_future().wait();
+  preparing_.join();  // no session is left that could give it work
+  net::post(io_, [this] { work_.reset(); });
   thread_.join();
 }
 
@@ -150,32 +156,20 @@ void HttpServer::OnAccept(const boost::system::error_code& ec, Tcp::socket socke
     const net::socket_base::send_buffer_size size(static_cast<int>(config_.send_buffer_bytes));
     socket.set_option(size, ignored);
   }
-  if (sessions_.size() >= config_.max_connections) {
-    Refuse(std::move(socket));
-  } else {
+  const size_t open = sessions_.size();
+  if (open >= config_.max_connections) ++counters_.connections_refused;
+  // Far over the limit there is not even room to say no.
+  if (open < config_.max_connections + kRefusalsAtOnce) {
     const auto session = std::make_shared<HttpSession>(*this, std::move(socket));
     sessions_.insert(session.get());
     counters_.connections = sessions_.size();
-    session->Start();
+    if (open < config_.max_connections) {
+      session->Start();
+    } else {
+      session->StartRefused();
+    }
   }
   Accept();
-}
-
-// Over the limit: one attempt to say so, no session, no waiting.
-void HttpServer::Refuse(Tcp::socket socket) {
-  ++counters_.connections_refused;
-  const std::string body =
-      ErrorBody({503, "too many connections, at most " + std::to_string(config_.max_connections),
-                 "unavailable_error", "", "busy"});
-  HeadFields head;
-  head.status = 503;
-  head.content_type = "application/json";
-  head.content_length = body.size();
-  head.keep_alive = false;
-  head.retry_after_s = 1;
-  const std::string text = HeadText(head) + body;
-  [[maybe_unused]] const auto sent =
-      send(socket.native_handle(), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 // ---- sessions

@@ -57,7 +57,6 @@ class HttpServer {
  private:
   void Accept();
   void OnAccept(const boost::system::error_code& ec, Tcp::socket socket);
-  void Refuse(Tcp::socket socket);
   void Wake();
   void ScheduleTick();
   void BeginDrain();

@@ -53,6 +53,14 @@ auto HttpSession::Guarded(Handler handler) {
   };
 }
 
+void HttpSession::StartRefused() {
+  keep_alive_ = false;
+  RespondError(HttpError(503,
+                         "too many connections, at most " +
+                             std::to_string(server_.config().max_connections) + " are served",
+                         "busy"));
+}
+
 // ---- reading
 void HttpSession::AwaitRequest() {
   state_ = State::kIdle;
@@ -406,6 +414,8 @@ void HttpSession::Linger() {
 void HttpSession::Close() {
   if (state_ == State::kClosed) return;
   const auto self = shared_from_this();
+  // While the body is being prepared its room is in use, whether the client is there or not.
+  if (state_ == State::kBody) ReleaseBodyBudget();
   state_ = State::kClosed;
   ReleaseGeneration();
   stream_.close();

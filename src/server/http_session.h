@@ -31,6 +31,8 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession>,
   ~HttpSession() override;
 
   void Start() { AwaitRequest(); }
+  // Too many connections: says so, whatever is asked, and closes.
+  void StartRefused();
   // At once; an open answer is cancelled.
   void Close();
   // The server drains: a connection without a request has nothing to wait for.

@@ -11,6 +11,7 @@ namespace kvrm {
 namespace {
 
 constexpr size_t kMaxLoggedFields = 256;
+constexpr size_t kMaxRepeatedBytes = 64;
 
 ApiError BadField(const std::string& path, const std::string& what, std::string code = {}) {
   ApiError error;
@@ -33,6 +34,11 @@ ApiError FromEngine(const Error& error) {
 
 ApiError QueueFull(const std::string& message) {
   return {429, message, "rate_limit_error", "", "queue_full"};
+}
+
+// What a client sent, cut to what a message or a log line should repeat.
+std::string Shortened(std::string_view text) {
+  return SanitizeUtf8(text.substr(0, kMaxRepeatedBytes));
 }
 
 std::string Hex(uint64_t value) {
@@ -98,7 +104,7 @@ std::variant<PreparedRequest, ApiError> Service::Prepare(ParsedRequest request) 
   LogUnknownFields(request.unknown_fields);
   if (config_.strict_model && !request.model.empty() && request.model != config_.model) {
     ApiError error = BadField(
-        "model", "'" + request.model + "' does not exist, only '" + config_.model + "' is served",
+        "model", "'" + Shortened(request.model) + "' does not exist, only '" + config_.model + "' is served",
         "model_not_found");
     error.status = 404;
     return error;
@@ -200,7 +206,7 @@ void Service::LogUnknownFields(const std::vector<std::string>& names) const {
   if (names.empty() || !config_.log) return;
   const std::lock_guard<std::mutex> lock(log_mutex_);
   for (const auto& name : names) {
-    const std::string shown = SanitizeUtf8(std::string_view(name).substr(0, 64));
+    const std::string shown = Shortened(name);
     if (logged_fields_.size() >= kMaxLoggedFields || !logged_fields_.insert(shown).second) continue;
     std::string line = "ignoring unknown request field '";
     for (const char c : shown) line += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
@@ -247,6 +253,7 @@ std::variant<std::shared_ptr<Generation>, ApiError> Service::Start(PreparedReque
   }
   if (error->status == 429) ++counters_.refused_queue_full;
   CancelOpenChoices(*generation);
+  generation->abandoned = true;  // it never began: no failure to be counted
   generation->Fail(*error);
   if (generation->engine_done()) open_.erase(generation.get());
   return std::move(*error);
