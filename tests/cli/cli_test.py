@@ -1,12 +1,15 @@
 """The kvrm program on a small random model: output, errors, exit codes."""
 
 import json
+import os
+import pty
 import signal
 import socket
 import subprocess
 import urllib.request
 
-from program import ROOT, WRITE_RANDOM_MODEL, WithRandomModel, json_lines, main, run, start
+from program import (PROGRAM, ROOT, WRITE_RANDOM_MODEL, WithRandomModel, environment, json_lines, main,
+                     run, start)
 
 GREEDY = ("--temp", "0", "--json", "--ignore-eos")
 
@@ -168,6 +171,18 @@ class Cli(WithRandomModel):
         self.assertEqual(process.returncode, 0)
         self.assertTrue(output)
 
+    def test_CtrlDAtATerminalLeavesTheChat(self):
+        terminal, end = pty.openpty()
+        with subprocess.Popen([PROGRAM, "chat", "-m", str(self.model), "-n", "4"], stdin=end,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              env=environment()) as process:
+            os.close(end)
+            self.assertEqual(process.stdout.read(2), b"> ")
+            os.write(terminal, b"\x04")
+            process.communicate(timeout=60)
+        os.close(terminal)
+        self.assertEqual(process.returncode, 0)
+
     # ---- tokenize
 
     def ids(self, text):
@@ -239,7 +254,7 @@ class Cli(WithRandomModel):
                           "257", "256")
 
     def test_VersusWithoutRivalsSaysWhichCommandBuildsThem(self):
-        self.assert_fails(run("bench", "versus", "-m", self.model, "--rivals", self.folder.name), 1,
+        self.assert_fails(run("bench", "versus", "-m", self.model, "--rivals", self.path("none")), 1,
                           "`tools/rivals`")
 
     def test_VersusTakesTheFastestPeerSettingOfEachRow(self):
