@@ -7,56 +7,23 @@
 // query heads that share them, and once for all rows of a task.
 #pragma once
 
+#include "ops/attention_pages.h"
 #include "ops/lanes.h"
 #include "ops/op_args.h"
 #include "ops/row_kernels.h"
 
 namespace kvrm::ops::KVRM_LANES_NS {
 
-inline constexpr uint32_t kChunkPages = kChunkTokens / kPageTokens;
 inline constexpr uint32_t kHalfTiles = 128 / kLanes;
 inline constexpr uint32_t kChunkHalves = kChunkTokens / 128;
 inline constexpr uint32_t kTileQueries = 6;
 
-// The pages [begin, end) of one chunk, found by walking a slot's segments. Pages that no row of the
-// task sees are not looked up: a window's may be gone.
-struct ChunkPages {
-  const std::byte* page[kChunkPages];
-  uint32_t begin;
-  uint32_t end;
-};
-
-inline uint32_t SegmentOf(const Segment* segments, uint32_t num, uint32_t token) {
-  uint32_t low = 0;
-  uint32_t high = num;
-  while (high - low > 1) {
-    const uint32_t mid = (low + high) / 2;
-    if (segments[mid].first_token <= token)
-      low = mid;
-    else
-      high = mid;
-  }
-  return low;
-}
-
-// Pages that hold tokens [first, end) of the chunk.
-inline ChunkPages FindPages(const AttentionArgs& args, uint32_t slot, uint32_t chunk,
-                            uint32_t first, uint32_t end) {
-  const Segment* segments = args.segments + size_t{slot} * args.max_pages;
-  ChunkPages pages;
-  pages.begin = first / kPageTokens;
-  pages.end = (end + kPageTokens - 1) / kPageTokens;
-  uint32_t token = chunk * kChunkTokens + pages.begin * kPageTokens;
-  uint32_t segment = SegmentOf(segments, args.num_segments[slot], token);
-  for (uint32_t page = pages.begin; page < pages.end; ++page, token += kPageTokens) {
-    while ((token - segments[segment].first_token) / kPageTokens >= segments[segment].num_pages) {
-      ++segment;
-    }
-    const Segment& s = segments[segment];
-    const size_t at = (token - s.first_token) / kPageTokens;
-    pages.page[page] = args.kv_base + s.offset_bytes + args.part_offset + at * args.page_bytes;
-  }
-  return pages;
+// Distance of K's or V's tile from the beginning of a page.
+template <KvFormat kFormat>
+inline size_t TileOffset(const AttentionArgs& args, uint32_t kv_head, uint32_t plane) {
+  const size_t tile_bytes =
+      size_t{kPageTokens} * args.head_dim * (kFormat == KvFormat::kF32 ? 4 : 2);
+  return (2 * kv_head + plane) * tile_bytes;
 }
 
 template <KvFormat kFormat>
@@ -69,10 +36,13 @@ inline F LoadKv(const std::byte* base, size_t value) {
 }
 
 // scores[q][16 pages ..] = chain over d of query[q][d] * K[d], for Q queries and PG pages at once:
-// Q * PG independent chains hide the fma latency.
+// Q * PG independent chains hide the fma latency. `fetch`: the V tiles, which lie behind the K
+// tiles, are brought near meanwhile.
 template <KvFormat kFormat, uint32_t Q, uint32_t PG>
 inline void ScoreTile(const float* const* query, const std::byte* const* k_tile, uint32_t head_dim,
-                      float* const* scores, uint32_t first_page) {
+                      bool fetch, float* const* scores, uint32_t first_page) {
+  constexpr size_t kRowBytes = kPageTokens * (kFormat == KvFormat::kF32 ? 4 : 2);
+  const size_t tile_bytes = head_dim * kRowBytes;
   F acc[Q][PG];
   for (uint32_t q = 0; q < Q; ++q) {
     for (uint32_t g = 0; g < PG; ++g) acc[q][g] = Zero();
@@ -80,6 +50,9 @@ inline void ScoreTile(const float* const* query, const std::byte* const* k_tile,
   for (uint32_t d = 0; d < head_dim; ++d) {
     F k[PG];
     for (uint32_t g = 0; g < PG; ++g) k[g] = LoadKv<kFormat>(k_tile[g], size_t{d} * kPageTokens);
+    if (fetch && d % (64 / kRowBytes) == 0) {
+      for (uint32_t g = 0; g < PG; ++g) PrefetchNear(k_tile[g] + tile_bytes + d * kRowBytes);
+    }
     for (uint32_t q = 0; q < Q; ++q) {
       const F x = Set(query[q][d]);
       for (uint32_t g = 0; g < PG; ++g) acc[q][g] = Fma(x, k[g], acc[q][g]);
@@ -92,37 +65,56 @@ inline void ScoreTile(const float* const* query, const std::byte* const* k_tile,
 
 template <KvFormat kFormat, uint32_t Q, uint32_t PG>
 inline void ScorePages(const float* const* query, const ChunkPages& pages, size_t k_offset,
-                       uint32_t head_dim, float* const* scores) {
+                       uint32_t head_dim, bool fetch, float* const* scores) {
   const std::byte* tiles[PG];
   uint32_t page = pages.begin;
   for (; page + PG <= pages.end; page += PG) {
     for (uint32_t g = 0; g < PG; ++g) tiles[g] = pages.page[page + g] + k_offset;
-    ScoreTile<kFormat, Q, PG>(query, tiles, head_dim, scores, page);
+    ScoreTile<kFormat, Q, PG>(query, tiles, head_dim, fetch, scores, page);
   }
   for (; page < pages.end; ++page) {
     tiles[0] = pages.page[page] + k_offset;
-    ScoreTile<kFormat, Q, 1>(query, tiles, head_dim, scores, page);
+    ScoreTile<kFormat, Q, 1>(query, tiles, head_dim, fetch, scores, page);
   }
 }
+
+// The K tiles that are read after the V tiles at hand: brought near meanwhile.
+struct NextKeys {
+  const ChunkPages* pages;  // nullptr: none
+  size_t k_offset;
+};
 
 // out[q][d..] continues its chain over tokens [begin, end) ascending: += p[q][t] * V[t][d..], for Q
 // queries x D blocks of 16. Storing and loading a chain between ranges does not change it.
 template <KvFormat kFormat, uint32_t Q, uint32_t D>
 inline void ValueTile(const float* const* p, const ChunkPages& pages, size_t v_offset,
                       uint32_t head_dim, uint32_t first_d, uint32_t begin, uint32_t end,
-                      float* const* out) {
+                      NextKeys next, float* const* out) {
+  constexpr size_t kValueBytes = kFormat == KvFormat::kF32 ? 4 : 2;
+  const size_t row_bytes = head_dim * kValueBytes;
   F acc[Q][D];
   for (uint32_t q = 0; q < Q; ++q) {
     for (uint32_t d = 0; d < D; ++d) acc[q][d] = Load(out[q] + first_d + d * kLanes);
   }
-  for (uint32_t t = begin; t < end; ++t) {
-    const std::byte* v = pages.page[t / kPageTokens] + v_offset;
-    const size_t row = size_t{t % kPageTokens} * head_dim + first_d;
-    F value[D];
-    for (uint32_t d = 0; d < D; ++d) value[d] = LoadKv<kFormat>(v, row + d * kLanes);
-    for (uint32_t q = 0; q < Q; ++q) {
-      const F x = Set(p[q][t]);
-      for (uint32_t d = 0; d < D; ++d) acc[q][d] = Fma(x, value[d], acc[q][d]);
+  for (uint32_t t = begin; t < end;) {
+    const uint32_t page = t / kPageTokens;
+    const std::byte* tile = pages.page[page] + v_offset;
+    const bool fetch = next.pages != nullptr && page >= next.pages->begin && page < next.pages->end;
+    const std::byte* next_tile = fetch ? next.pages->page[page] + next.k_offset : tile;
+    const uint32_t stop = (page + 1) * kPageTokens < end ? (page + 1) * kPageTokens : end;
+    for (; t < stop; ++t) {
+      const size_t row = t % kPageTokens * row_bytes;
+      F value[D];
+      for (uint32_t d = 0; d < D; ++d) {
+        value[d] = LoadKv<kFormat>(tile + row, first_d + d * kLanes);
+      }
+      for (size_t line = 0; fetch && line < row_bytes; line += 64) {
+        PrefetchNear(next_tile + row + line);
+      }
+      for (uint32_t q = 0; q < Q; ++q) {
+        const F x = Set(p[q][t]);
+        for (uint32_t d = 0; d < D; ++d) acc[q][d] = Fma(x, value[d], acc[q][d]);
+      }
     }
   }
   for (uint32_t q = 0; q < Q; ++q) {
@@ -132,14 +124,15 @@ inline void ValueTile(const float* const* p, const ChunkPages& pages, size_t v_o
 
 template <KvFormat kFormat, uint32_t Q>
 inline void ValuePages(const float* const* p, const ChunkPages& pages, size_t v_offset,
-                       uint32_t head_dim, uint32_t begin, uint32_t end, float* const* out) {
+                       uint32_t head_dim, uint32_t begin, uint32_t end, NextKeys next,
+                       float* const* out) {
   if (begin >= end) return;
   uint32_t d = 0;
-  for (; d + 64 <= head_dim; d += 64) {
-    ValueTile<kFormat, Q, 4>(p, pages, v_offset, head_dim, d, begin, end, out);
+  for (; d + 64 <= head_dim; d += 64, next.pages = nullptr) {
+    ValueTile<kFormat, Q, 4>(p, pages, v_offset, head_dim, d, begin, end, next, out);
   }
   for (; d < head_dim; d += kLanes) {
-    ValueTile<kFormat, Q, 1>(p, pages, v_offset, head_dim, d, begin, end, out);
+    ValueTile<kFormat, Q, 1>(p, pages, v_offset, head_dim, d, begin, end, {nullptr, 0}, out);
   }
 }
 
@@ -233,74 +226,69 @@ struct AttentionScratch {
   float* o;
 };
 
-// Visible range [first, end) of a row within a chunk; end == first when it sees nothing.
-struct Visible {
-  uint32_t first;
-  uint32_t end;
+// What up to kTileQueries queries of one KV head read and write in one chunk.
+struct QueryTile {
+  uint32_t count;
+  const float* query[kTileQueries];
+  Visible visible[kTileQueries];
+  float* scores[kTileQueries];
+  float* out[kTileQueries];
+  uint32_t index[kTileQueries];  // of the task's queries
+  float m[kTileQueries];
+  float l[kTileQueries];
 };
-inline Visible VisibleIn(const AttentionArgs& args, const Row& row, uint32_t chunk) {
-  const uint32_t begin = chunk * kChunkTokens;
-  const uint32_t end = row.kv_index + 1;
-  const uint32_t oldest = args.window != 0 && end > args.window ? end - args.window : 0;
-  if (end <= begin || oldest >= begin + kChunkTokens) return {0, 0};
-  const uint32_t live = end - begin < kChunkTokens ? end - begin : kChunkTokens;
-  return {oldest > begin ? oldest - begin : 0, live};
-}
 
-// (m, l, o) of one chunk for up to kTileQueries queries that all see `common` pages.
+// (m, l, o) of one chunk. `first`: no other tile has passed over these pages, so they are fetched.
 template <KvFormat kFormat, uint32_t Q>
-inline void ChunkQueries(const AttentionArgs& args, const float* const* query,
-                         const Visible* visible, const ChunkPages& pages, uint32_t kv_head,
-                         float* const* scores, float* const* out, float* m, float* l) {
+inline void ChunkQueries(const AttentionArgs& args, const ChunkPages& pages, uint32_t kv_head,
+                         bool first, NextKeys next, QueryTile& tile) {
   constexpr uint32_t kPages = Q <= 3 ? 4 : 2;
-  constexpr size_t kValueBytes = kFormat == KvFormat::kF32 ? 4 : 2;
-  const size_t head_values = size_t{2} * kPageTokens * args.head_dim;
-  const size_t k_offset = kv_head * head_values * kValueBytes;
-  const size_t v_offset = k_offset + head_values / 2 * kValueBytes;
-  ScorePages<kFormat, Q, kPages>(query, pages, k_offset, args.head_dim, scores);
+  const size_t v_offset = TileOffset<kFormat>(args, kv_head, 1);
+  ScorePages<kFormat, Q, kPages>(tile.query, pages, TileOffset<kFormat>(args, kv_head, 0),
+                                 args.head_dim, first, tile.scores);
   for (uint32_t q = 0; q < Q; ++q) {
-    Softmax(args, scores[q], visible[q].first, visible[q].end, &m[q], &l[q]);
+    Softmax(args, tile.scores[q], tile.visible[q].first, tile.visible[q].end, &tile.m[q],
+            &tile.l[q]);
   }
   // What all queries see runs as one tile; a query's own head and tail run alone, in order. A place
   // that a query does not see must not be read: 0 * NaN of a recycled place is NaN (num-1, rule 8).
-  uint32_t begin = visible[0].first;
-  uint32_t end = visible[0].end;
+  uint32_t begin = tile.visible[0].first;
+  uint32_t end = tile.visible[0].end;
   for (uint32_t q = 0; q < Q; ++q) {
-    begin = visible[q].first > begin ? visible[q].first : begin;
-    end = visible[q].end < end ? visible[q].end : end;
-    for (uint32_t d = 0; d < args.head_dim; d += kLanes) Store(out[q] + d, Zero());
+    begin = tile.visible[q].first > begin ? tile.visible[q].first : begin;
+    end = tile.visible[q].end < end ? tile.visible[q].end : end;
+    for (uint32_t d = 0; d < args.head_dim; d += kLanes) Store(tile.out[q] + d, Zero());
   }
   if (end < begin) end = begin;
+  const auto alone = [&](uint32_t q, uint32_t from, uint32_t to) {
+    ValuePages<kFormat, 1>(tile.scores + q, pages, v_offset, args.head_dim, from, to, {nullptr, 0},
+                           tile.out + q);
+  };
   for (uint32_t q = 0; q < Q; ++q) {
-    const uint32_t stop = visible[q].end < begin ? visible[q].end : begin;
-    ValuePages<kFormat, 1>(scores + q, pages, v_offset, args.head_dim, visible[q].first, stop,
-                           out + q);
+    alone(q, tile.visible[q].first, tile.visible[q].end < begin ? tile.visible[q].end : begin);
   }
-  ValuePages<kFormat, Q>(scores, pages, v_offset, args.head_dim, begin, end, out);
+  ValuePages<kFormat, Q>(tile.scores, pages, v_offset, args.head_dim, begin, end, next, tile.out);
   for (uint32_t q = 0; q < Q; ++q) {
-    const uint32_t from = visible[q].first > end ? visible[q].first : end;
-    ValuePages<kFormat, 1>(scores + q, pages, v_offset, args.head_dim, from, visible[q].end,
-                           out + q);
+    alone(q, tile.visible[q].first > end ? tile.visible[q].first : end, tile.visible[q].end);
   }
 }
 
 template <KvFormat kFormat>
-inline void ChunkTile(const AttentionArgs& args, uint32_t count, const float* const* query,
-                      const Visible* visible, const ChunkPages& pages, uint32_t kv_head,
-                      float* const* scores, float* const* out, float* m, float* l) {
-  switch (count) {
+inline void ChunkTile(const AttentionArgs& args, const ChunkPages& pages, uint32_t kv_head,
+                      bool first, NextKeys next, QueryTile& tile) {
+  switch (tile.count) {
     case 1:
-      return ChunkQueries<kFormat, 1>(args, query, visible, pages, kv_head, scores, out, m, l);
+      return ChunkQueries<kFormat, 1>(args, pages, kv_head, first, next, tile);
     case 2:
-      return ChunkQueries<kFormat, 2>(args, query, visible, pages, kv_head, scores, out, m, l);
+      return ChunkQueries<kFormat, 2>(args, pages, kv_head, first, next, tile);
     case 3:
-      return ChunkQueries<kFormat, 3>(args, query, visible, pages, kv_head, scores, out, m, l);
+      return ChunkQueries<kFormat, 3>(args, pages, kv_head, first, next, tile);
     case 4:
-      return ChunkQueries<kFormat, 4>(args, query, visible, pages, kv_head, scores, out, m, l);
+      return ChunkQueries<kFormat, 4>(args, pages, kv_head, first, next, tile);
     case 5:
-      return ChunkQueries<kFormat, 5>(args, query, visible, pages, kv_head, scores, out, m, l);
+      return ChunkQueries<kFormat, 5>(args, pages, kv_head, first, next, tile);
     case 6:
-      return ChunkQueries<kFormat, 6>(args, query, visible, pages, kv_head, scores, out, m, l);
+      return ChunkQueries<kFormat, 6>(args, pages, kv_head, first, next, tile);
     default:
       return;
   }
@@ -315,47 +303,72 @@ inline AttentionScratch ScratchOf(const AttentionArgs& args, Scratch scratch) {
   return s;
 }
 
-// Computes chunk `chunk` for all rows of `task` and one KV head, and hands (query, m, l, o) of
-// every query that sees any of it to `sink`.
+// Computes one chunk for all rows of `task` and one KV head, and hands (query, m, l, o) of every
+// query that sees any of it to `sink`. Tiles are of nearly equal sizes: 8 queries are 4 + 4.
 template <KvFormat kFormat, class Sink>
 inline void RunChunk(const AttentionArgs& args, const AttentionTask& task, uint32_t kv_head,
-                     uint32_t chunk, const AttentionScratch& scratch, Sink&& sink) {
+                     const ChunkView& view, NextKeys next, const AttentionScratch& scratch,
+                     Sink&& sink) {
   const uint32_t group = args.num_heads / args.num_kv_heads;
-  const uint32_t num_queries = task.num_rows * group;
-  uint32_t least = kChunkTokens;
-  uint32_t most = 0;
-  Visible seen[kMaxTaskRows];
-  for (uint32_t r = 0; r < task.num_rows; ++r) {
-    seen[r] = VisibleIn(args, args.rows[task.row_begin + r], chunk);
-    if (seen[r].end == 0) continue;
-    least = seen[r].first < least ? seen[r].first : least;
-    most = seen[r].end > most ? seen[r].end : most;
-  }
-  if (most == 0) return;
-  const ChunkPages pages = FindPages(args, task.slot, chunk, least, most);
-  const float* query[kTileQueries];
-  Visible visible[kTileQueries];
-  float* scores[kTileQueries];
-  float* out[kTileQueries];
-  uint32_t index[kTileQueries];
-  float m[kTileQueries];
-  float l[kTileQueries];
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < num_queries; ++i) {
+  uint32_t tiles = (view.num_queries + kTileQueries - 1) / kTileQueries;
+  uint32_t left = view.num_queries;
+  bool first = true;
+  QueryTile tile;
+  tile.count = 0;
+  for (uint32_t i = 0; left != 0; ++i) {
     const uint32_t row = i / group;
-    if (seen[row].end != 0) {
-      query[count] = args.q + (task.row_begin + row) * args.q_stride +
-                     size_t{kv_head * group + i % group} * args.head_dim;
-      visible[count] = seen[row];
-      scores[count] = scratch.scores + size_t{i} * kChunkTokens;
-      out[count] = scratch.chunk_o + size_t{i} * args.head_dim;
-      index[count++] = i;
+    if (view.seen[row].end == 0) continue;
+    tile.query[tile.count] = args.q + (task.row_begin + row) * args.q_stride +
+                             size_t{kv_head * group + i % group} * args.head_dim;
+    tile.visible[tile.count] = view.seen[row];
+    tile.scores[tile.count] = scratch.scores + size_t{i} * kChunkTokens;
+    tile.out[tile.count] = scratch.chunk_o + size_t{i} * args.head_dim;
+    tile.index[tile.count++] = i;
+    if (tile.count < (left + tiles - 1) / tiles) continue;
+    ChunkTile<kFormat>(args, view.pages, kv_head, first, tiles == 1 ? next : NextKeys{nullptr, 0},
+                       tile);
+    for (uint32_t q = 0; q < tile.count; ++q) {
+      sink(tile.index[q], tile.m[q], tile.l[q], tile.out[q]);
     }
-    if (count == kTileQueries || (count != 0 && i + 1 == num_queries)) {
-      ChunkTile<kFormat>(args, count, query, visible, pages, kv_head, scores, out, m, l);
-      for (uint32_t q = 0; q < count; ++q) sink(index[q], m[q], l[q], out[q]);
-      count = 0;
+    left -= tile.count;
+    --tiles;
+    tile.count = 0;
+    first = false;
+  }
+}
+
+// Brings the K tiles of a task's first chunk near: no work came before it that could have.
+template <KvFormat kFormat>
+inline void FetchKeys(const AttentionArgs& args, const ChunkPages& pages, uint32_t kv_head) {
+  const size_t k_offset = TileOffset<kFormat>(args, kv_head, 0);
+  const size_t tile_bytes = TileOffset<kFormat>(args, 0, 1);
+  for (uint32_t page = pages.begin; page < pages.end; ++page) {
+    for (size_t line = 0; line < tile_bytes; line += 64) {
+      PrefetchNear(pages.page[page] + k_offset + line);
     }
+  }
+}
+
+// Runs all chunks of `task` for one KV head. While one chunk is computed the next one's keys are
+// fetched; after the last, those of the next KV head.
+template <KvFormat kFormat, class Sink>
+inline void RunChunks(const AttentionArgs& args, const AttentionTask& task, uint32_t kv_head,
+                      const AttentionScratch& scratch, Sink&& sink) {
+  if (task.chunk_begin >= task.chunk_end) return;
+  ChunkView views[2];
+  views[0] = ViewChunk(args, task, task.chunk_begin);
+  if (kv_head == task.kv_head_begin) FetchKeys<kFormat>(args, views[0].pages, kv_head);
+  for (uint32_t chunk = task.chunk_begin; chunk < task.chunk_end; ++chunk) {
+    const ChunkView& view = views[(chunk - task.chunk_begin) % 2];
+    ChunkView& next = views[(chunk - task.chunk_begin + 1) % 2];
+    const bool last = chunk + 1 == task.chunk_end;
+    next = ViewChunk(args, task, last ? task.chunk_begin : chunk + 1);
+    const bool fetch = !last || kv_head + 1 < task.kv_head_end;
+    const NextKeys keys = {fetch ? &next.pages : nullptr,
+                           TileOffset<kFormat>(args, last ? kv_head + 1 : kv_head, 0)};
+    RunChunk<kFormat>(
+        args, task, kv_head, view, keys, scratch,
+        [&](uint32_t i, float m, float l, const float* o) { sink(chunk, i, m, l, o); });
   }
 }
 
@@ -365,12 +378,10 @@ inline void WholeTask(const AttentionArgs& args, const AttentionTask& task, uint
                       const AttentionScratch& scratch, QueryState* states) {
   const uint32_t group = args.num_heads / args.num_kv_heads;
   for (uint32_t i = 0; i < task.num_rows * group; ++i) states[i] = {0.0f, 0.0f, true};
-  for (uint32_t chunk = task.chunk_begin; chunk < task.chunk_end; ++chunk) {
-    RunChunk<kFormat>(
-        args, task, kv_head, chunk, scratch, [&](uint32_t i, float m, float l, const float* o) {
-          Fold(states[i], scratch.o + size_t{i} * args.head_dim, m, l, o, args.head_dim);
-        });
-  }
+  RunChunks<kFormat>(
+      args, task, kv_head, scratch, [&](uint32_t, uint32_t i, float m, float l, const float* o) {
+        Fold(states[i], scratch.o + size_t{i} * args.head_dim, m, l, o, args.head_dim);
+      });
   for (uint32_t r = 0; r < task.num_rows; ++r) {
     EmitHeads(args, task.row_begin + r, kv_head, scratch.o + size_t{r} * group * args.head_dim,
               states + r * group);
@@ -389,17 +400,15 @@ inline void SplitTask(const AttentionArgs& args, const AttentionTask& task, uint
                       const AttentionScratch& scratch) {
   const uint32_t group = args.num_heads / args.num_kv_heads;
   const SplitRow& split = args.split_rows[task.split];
-  for (uint32_t chunk = task.chunk_begin; chunk < task.chunk_end; ++chunk) {
-    RunChunk<kFormat>(args, task, kv_head, chunk, scratch,
-                      [&](uint32_t i, float m, float l, const float* o) {
-                        float* partial = PartialOf(args, split, chunk, kv_head * group + i);
-                        for (uint32_t d = 0; d < args.head_dim; d += kLanes) {
-                          Store(partial + d, Load(o + d));
-                        }
-                        partial[args.head_dim] = m;
-                        partial[args.head_dim + 1] = l;
-                      });
-  }
+  RunChunks<kFormat>(args, task, kv_head, scratch,
+                     [&](uint32_t chunk, uint32_t i, float m, float l, const float* o) {
+                       float* partial = PartialOf(args, split, chunk, kv_head * group + i);
+                       for (uint32_t d = 0; d < args.head_dim; d += kLanes) {
+                         Store(partial + d, Load(o + d));
+                       }
+                       partial[args.head_dim] = m;
+                       partial[args.head_dim + 1] = l;
+                     });
 }
 
 // Folds the stored partials of a row in chunk order: the same chain as WholeTask.

@@ -140,6 +140,8 @@ inline I Dot(I acc, B codes, int32_t a) {
 // The same where every code is below 16.
 inline I DotNibbles(I acc, B codes, int32_t a) { return Dot(acc, codes, a); }
 inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+// Into the second-level cache.
+inline void PrefetchNear(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 #elif defined(KVRM_LANES_AVX2)
 
@@ -260,6 +262,8 @@ inline I DotNibbles(I acc, B codes, int32_t a) {
   return {_mm256_add_epi32(acc.lo, lo), _mm256_add_epi32(acc.hi, hi)};
 }
 inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+// Into the second-level cache.
+inline void PrefetchNear(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 #else  // portable
 
@@ -445,6 +449,7 @@ inline I Dot(I acc, B codes, int32_t a) {
 }
 inline I DotNibbles(I acc, B codes, int32_t a) { return Dot(acc, codes, a); }
 inline void Prefetch(const void* p) { __builtin_prefetch(p); }
+inline void PrefetchNear(const void* p) { __builtin_prefetch(p, 0, 2); }
 #undef KVRM_EACH
 
 #endif
