@@ -69,7 +69,7 @@ Result<std::vector<Measured>> Screen(const std::vector<Contender>& contenders, R
     measured.push_back(std::move(one));
   }
   if (measured.empty()) return Unavailable("no peer setting ran for row '" + result.row.name + "'");
-  std::stable_sort(measured.begin(), measured.end(), [](const Measured& a, const Measured& b) {
+  std::sort(measured.begin(), measured.end(), [](const Measured& a, const Measured& b) {
     return a.tokens_per_s[0] > b.tokens_per_s[0];
   });
   measured.resize(std::min(measured.size(), kFinalists));
