@@ -156,6 +156,20 @@ class OrderedOutput {
   bool writable_ = true;
 };
 
+// Prints the frames of the first steps, as their programs have just replayed them.
+class FramePrinter final : public StepObserver {
+ public:
+  FramePrinter(const KvGeometry& geometry, int64_t num_steps)
+      : geometry_(geometry), left_(num_steps) {}
+  void OnStep(const StepPlan&, const FrameView& frame, const StepResult&) override {
+    if (left_-- > 0) std::fputs(DumpFrame(geometry_, frame).c_str(), stderr);
+  }
+
+ private:
+  const KvGeometry& geometry_;
+  int64_t left_;
+};
+
 // Runs all requests in one batch; true when each of them ended well and was printed.
 bool RunBatch(Session& session, const OptionValues& values, const std::vector<Request>& requests) {
   std::vector<std::unique_ptr<Generation>> generations;
@@ -203,6 +217,9 @@ int RunGenerate(const OptionValues& values) {
   for (const std::string& prompt : *prompts) {
     requests.push_back(MakeRequest(*session, values, prompt));
   }
+  Engine& engine = *session->runtime->engine;
+  FramePrinter frames(engine.pager().geometry(), values.Int("frames"));
+  if (values.Int("frames") > 0) engine.SetObserver(&frames);
   return RunBatch(*session, values, requests) ? kExitDone : kExitFailed;
 }
 

@@ -99,6 +99,8 @@ constexpr OptionSpec kOptions[] = {
      "with --json: the K likeliest tokens at each place", kGenerate},
     {"ignore-eos", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
      "go on past the end token", kGenerate},
+    {"frames", '\0', "", kInt, kInvocation, false, 0, kMaxTokens, "", "0", "N",
+     "print the frames of the first N steps to standard error", kGenerate},
     // ---- sampling
     {"temp", '\0', "--temperature", kFloat, kSetting, false, 0, 100, "", "0.8", "T",
      "temperature; 0: greedy", kSamplingCommands},
