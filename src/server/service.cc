@@ -104,7 +104,8 @@ std::variant<PreparedRequest, ApiError> Service::Prepare(ParsedRequest request) 
   LogUnknownFields(request.unknown_fields);
   if (config_.strict_model && !request.model.empty() && request.model != config_.model) {
     ApiError error = BadField(
-        "model", "'" + Shortened(request.model) + "' does not exist, only '" + config_.model + "' is served",
+        "model",
+        "'" + Shortened(request.model) + "' does not exist, only '" + config_.model + "' is served",
         "model_not_found");
     error.status = 404;
     return error;
