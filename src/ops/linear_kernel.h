@@ -1,10 +1,11 @@
 // The linear op over panels of 16 outputs. Included once per machine after lanes.h.
 //
 // One tile for all: R rows x P panels in registers, codes unpacked there. Panels are taken P at a
-// time; the first tile of rows reads them from memory, and fetches the panels that come next; the
-// other tiles find them in the first-level cache. With few rows memory bandwidth is the limit, with
-// many arithmetic. (Refused: panels unpacked once into scratch for nine rows and more. It was no
-// faster at 512 rows and half as fast at 12, when the panels come from memory; decisions/001.)
+// time, one or two; the first tile of rows reads them from memory, and fetches the panels that come
+// next; the other tiles find them in the first-level cache. With few rows memory bandwidth is the
+// limit, with many arithmetic. (Refused: panels unpacked once into scratch for nine rows and more.
+// It was no faster at 512 rows and half as fast at 12, when the panels come from memory;
+// decisions/001.)
 //
 // One chain per output: s32 dot per group of 32, then
 //   kQ4: acc = fma(d * scale, s, acc); acc = fma(m, scaled_sum, acc)
@@ -20,6 +21,9 @@ namespace kvrm::ops::KVRM_LANES_NS {
 // A tile's accumulators, twice R x P vectors, and its codes should fit into the registers.
 inline constexpr uint32_t kTileRows = 6;
 inline constexpr uint32_t kTilePanels = 2;
+// Up to so many rows panels go one at a time: memory is the limit then, and it answers a single
+// ascending stream faster (measured: 38 against 31 GB/s for q4 and one row).
+inline constexpr uint32_t kLonePanelRows = 3;
 
 inline size_t Q8PanelBytes(uint32_t k) {
   return (size_t{k / kGroup} * (kQ8GroupBytes + 2 * kLanes) + 63) / 64 * 64;
@@ -192,7 +196,7 @@ template <Encoding kEncoding>
 inline void LinearInt8(const LinearArgs& args, uint32_t panel, uint32_t end) {
   const size_t panel_bytes =
       kEncoding == Encoding::kQ4 ? size_t{args.k / kGroup} * kQ4GroupBytes : Q8PanelBytes(args.k);
-  for (; panel + kTilePanels <= end; panel += kTilePanels) {
+  for (; args.num_rows > kLonePanelRows && panel + kTilePanels <= end; panel += kTilePanels) {
     PanelRows<kTilePanels, kEncoding>(args, panel, kTilePanels * panel_bytes);
   }
   for (; panel < end; ++panel) PanelRows<1, kEncoding>(args, panel, panel_bytes);
