@@ -60,9 +60,17 @@ inline void StoreTile(const LinearArgs& args, uint32_t row, uint32_t panel, cons
   }
 }
 
-// `ahead`: distance to the panels that come next, 0 = do not fetch them.
+// What a tile brings near of the panels that come next, `ahead` bytes further on: the cache lines
+// `first`, `first` + `step`, .. of every group. The tiles of the same panels share the lines out,
+// so that memory is busy all the time.
+struct Fetch {
+  size_t ahead;
+  uint32_t first;  // bytes; past the group: nothing
+  uint32_t step;   // bytes
+};
+
 template <uint32_t R, uint32_t P>
-inline void TileQ4(const LinearArgs& args, uint32_t row, uint32_t panel, size_t ahead) {
+inline void TileQ4(const LinearArgs& args, uint32_t row, uint32_t panel, Fetch fetch) {
   const uint32_t groups = args.k / kGroup;
   const size_t panel_bytes = size_t{groups} * kQ4GroupBytes;
   const auto* w = reinterpret_cast<const uint8_t*>(args.panels) + panel * panel_bytes;
@@ -78,9 +86,9 @@ inline void TileQ4(const LinearArgs& args, uint32_t row, uint32_t panel, size_t 
       for (uint32_t p = 0; p < P; ++p) s[r][p] = ZeroInt();
     }
     const uint8_t* group = w + size_t{g} * kQ4GroupBytes;
-    for (uint32_t p = 0; ahead != 0 && p < P; ++p) {
-      for (uint32_t line = 0; line < kQ4GroupBytes; line += 64) {
-        Prefetch(group + p * panel_bytes + line + ahead);
+    for (uint32_t p = 0; p < P; ++p) {
+      for (uint32_t line = fetch.first; line < kQ4GroupBytes; line += fetch.step) {
+        Prefetch(group + p * panel_bytes + line + fetch.ahead);
       }
     }
     for (uint32_t j = 0; j < 4; ++j) {
@@ -111,7 +119,7 @@ inline void TileQ4(const LinearArgs& args, uint32_t row, uint32_t panel, size_t 
 }
 
 template <uint32_t R, uint32_t P>
-inline void TileQ8(const LinearArgs& args, uint32_t row, uint32_t panel, size_t ahead) {
+inline void TileQ8(const LinearArgs& args, uint32_t row, uint32_t panel, Fetch fetch) {
   const uint32_t groups = args.k / kGroup;
   const size_t panel_bytes = Q8PanelBytes(args.k);
   const auto* w = reinterpret_cast<const uint8_t*>(args.panels) + panel * panel_bytes;
@@ -127,9 +135,9 @@ inline void TileQ8(const LinearArgs& args, uint32_t row, uint32_t panel, size_t 
       for (uint32_t p = 0; p < P; ++p) s[r][p] = SetInt(rows[r].offset[g]);
     }
     const uint8_t* group = w + size_t{g} * kQ8GroupBytes;
-    for (uint32_t p = 0; ahead != 0 && p < P; ++p) {
-      for (uint32_t line = 0; line < kQ8GroupBytes; line += 64) {
-        Prefetch(group + p * panel_bytes + line + ahead);
+    for (uint32_t p = 0; p < P; ++p) {
+      for (uint32_t line = fetch.first; line < kQ8GroupBytes; line += fetch.step) {
+        Prefetch(group + p * panel_bytes + line + fetch.ahead);
       }
     }
     for (uint32_t j = 0; j < 8; ++j) {
@@ -143,7 +151,7 @@ inline void TileQ8(const LinearArgs& args, uint32_t row, uint32_t panel, size_t 
     for (uint32_t p = 0; p < P; ++p) {
       const uint8_t* scales = w + p * panel_bytes + size_t{groups} * kQ8GroupBytes;
       const F d = LoadHalf(reinterpret_cast<const uint16_t*>(scales + size_t{g} * 32));
-      if (ahead != 0 && g % 2 == 0) Prefetch(scales + size_t{g} * 32 + ahead);
+      if (fetch.first == 0 && g % 2 == 0) Prefetch(scales + size_t{g} * 32 + fetch.ahead);
       for (uint32_t r = 0; r < R; ++r) {
         acc[r][p] = Fma(Mul(d, Set(rows[r].scale[g])), ToFloat(s[r][p]), acc[r][p]);
       }
@@ -153,11 +161,11 @@ inline void TileQ8(const LinearArgs& args, uint32_t row, uint32_t panel, size_t 
 }
 
 template <uint32_t P, Encoding kEncoding, uint32_t R>
-inline void Tile(const LinearArgs& args, uint32_t row, uint32_t panel, size_t ahead) {
+inline void Tile(const LinearArgs& args, uint32_t row, uint32_t panel, Fetch fetch) {
   if constexpr (kEncoding == Encoding::kQ4) {
-    TileQ4<R, P>(args, row, panel, ahead);
+    TileQ4<R, P>(args, row, panel, fetch);
   } else {
-    TileQ8<R, P>(args, row, panel, ahead);
+    TileQ8<R, P>(args, row, panel, fetch);
   }
 }
 
@@ -166,29 +174,31 @@ inline void Tile(const LinearArgs& args, uint32_t row, uint32_t panel, size_t ah
 template <uint32_t P, Encoding kEncoding>
 inline void PanelRows(const LinearArgs& args, uint32_t panel, size_t ahead) {
   uint32_t tiles = (args.num_rows + kTileRows - 1) / kTileRows;
-  for (uint32_t row = 0; row < args.num_rows; --tiles, ahead = 0) {
+  Fetch fetch = {ahead, 0, (tiles < 3 ? tiles : 3) * 64};
+  for (uint32_t row = 0; row < args.num_rows; --tiles) {
     const uint32_t height = (args.num_rows - row + tiles - 1) / tiles;
     switch (height) {
       case 1:
-        Tile<P, kEncoding, 1>(args, row, panel, ahead);
+        Tile<P, kEncoding, 1>(args, row, panel, fetch);
         break;
       case 2:
-        Tile<P, kEncoding, 2>(args, row, panel, ahead);
+        Tile<P, kEncoding, 2>(args, row, panel, fetch);
         break;
       case 3:
-        Tile<P, kEncoding, 3>(args, row, panel, ahead);
+        Tile<P, kEncoding, 3>(args, row, panel, fetch);
         break;
       case 4:
-        Tile<P, kEncoding, 4>(args, row, panel, ahead);
+        Tile<P, kEncoding, 4>(args, row, panel, fetch);
         break;
       case 5:
-        Tile<P, kEncoding, 5>(args, row, panel, ahead);
+        Tile<P, kEncoding, 5>(args, row, panel, fetch);
         break;
       default:
-        Tile<P, kEncoding, 6>(args, row, panel, ahead);
+        Tile<P, kEncoding, 6>(args, row, panel, fetch);
         break;
     }
     row += height;
+    fetch.first = fetch.first + 64 < fetch.step ? fetch.first + 64 : kQ8GroupBytes;
   }
 }
 
