@@ -310,9 +310,9 @@ void HttpSession::Pump() {
   }
   if (generation_->stream()) return PumpStream();
   if (!generation_->complete()) return;
-  std::string body = generation_->TakeOutput();
+  const std::string body = generation_->TakeOutput();
   ReleaseGeneration();
-  Respond(200, kJson, std::move(body));
+  Respond(200, kJson, body);
 }
 
 // Everything made since the last write goes out in one write; the head travels with the first text.
@@ -354,7 +354,7 @@ void HttpSession::EndAnswer() {
 }
 
 // ---- writing
-void HttpSession::Respond(int status, std::string_view content_type, std::string body) {
+void HttpSession::Respond(int status, std::string_view content_type, const std::string& body) {
   HeadFields head;
   head.status = status;
   head.content_type = content_type;

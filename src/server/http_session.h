@@ -67,7 +67,7 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession>,
   void EndAnswer();
 
   // ---- writing
-  void Respond(int status, std::string_view content_type, std::string body);
+  void Respond(int status, std::string_view content_type, const std::string& body);
   void RespondError(const ApiError& error);
   void Write();
   void OnWritten(const Error& ec);

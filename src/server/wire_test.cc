@@ -134,7 +134,7 @@ TEST(Wire, AmbiguousRequestsAreRefused) {
       post + "Host : x\r\n" + sized + "\r\n" + kBody,
       "GET /health HTTP/1.1\nHost: x\n\n",
       "nonsense\r\n\r\n",
-      std::string("GET /health\0 HTTP/1.1\r\nHost: x\r\n\r\n", 37),
+      std::string("GET /health") + '\0' + " HTTP/1.1\r\nHost: x\r\n\r\n",
   };
   for (const auto& bytes : refused) {
     const HttpAnswer answer = Raw(server.port(), bytes);
