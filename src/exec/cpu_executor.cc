@@ -156,7 +156,6 @@ Status CpuExecutor::BuildConstants() {
   constants_.geometry = config_.geometry;
   constants_.num_threads = pool_.num_threads();
   ops::ScratchNeed need;
-  need.max_linear_k = std::max({m.hidden, m.ffn, m.num_heads * m.head_dim});
   need.max_group_heads = m.num_heads / m.num_kv_heads;
   need.head_dim = m.head_dim;
   scratch_bytes_ = ops::ScratchBytes(need);

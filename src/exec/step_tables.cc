@@ -42,8 +42,7 @@ StepTables::StepTables(const StepTablesConfig& config) : config_(config) {
   logits_rows_.resize(config.max_logits);
   row_status_.resize(config.max_rows);
   split_done_ = std::make_unique<std::atomic<uint32_t>[]>(max_split_rows_);
-  partials_.resize(size_t{max_split_rows_} * max_chunks * config.num_heads *
-                   (config.head_dim + kPanel));
+  partials_.resize(size_t{max_split_rows_} * max_chunks * config.num_heads * (config.head_dim + 2));
 }
 
 void StepTables::Build(const FrameView& frame) {
@@ -132,14 +131,6 @@ void StepTables::AddSplitRow(Group& group, uint32_t row, uint32_t window) {
   split_row.num_chunks = end;
   split_row.partial_begin = split * Chunks(config_.max_seq_tokens);
   split_row.num_tasks = 0;
-  // Chunks below `first` (outside a window) get no task; FoldSplit must find them marked unseen.
-  for (uint32_t chunk = 0; chunk < first; ++chunk) {
-    for (uint32_t h = 0; h < config_.num_heads; ++h) {
-      const size_t partial = size_t{split_row.partial_begin} + chunk;
-      partials_[(partial * config_.num_heads + h) * (config_.head_dim + kPanel) + config_.head_dim +
-                2] = 0.0f;
-    }
-  }
   for (uint32_t chunk = first; chunk < end; ++chunk) {
     for (uint32_t head = 0; head < config_.num_kv_heads; ++head) {
       ops::AttentionTask& task = group.tasks[group.num_tasks++];

@@ -149,7 +149,6 @@ struct Scratch {
   size_t bytes;
 };
 struct ScratchNeed {
-  uint32_t max_linear_k;     // longest k of a linear (linears need no scratch today)
   uint32_t max_group_heads;  // query heads of a KV head
   uint32_t head_dim;
 };
