@@ -105,7 +105,7 @@ TEST(MemoryPlan, DefaultsAreAQuarterOfTheLimitAndTheModelsContextCappedAtWhatFit
 }
 
 TEST(MemoryPlan, EachRefusalShowsItsArithmetic) {
-  const auto refused = [](const MemoryRequest& request, std::vector<std::string> words) {
+  const auto refused = [](const MemoryRequest& request, const std::vector<std::string>& words) {
     const auto plan = PlanMemory(Geometry(), request);
     ASSERT_FALSE(plan.ok());
     for (const std::string& word : words) {
