@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -34,9 +35,6 @@ Result<const ops::KernelTable*> ChooseKernels(SimdLevel level) {
   if (avx512 != nullptr) return avx512;
   return avx2 != nullptr ? avx2 : &ops::PortableKernels();
 }
-
-// The op that mutants break: the first norm (its output has room for a move by 64 bytes).
-constexpr uint32_t kMutantOp = 1;
 
 class CpuExecutor final : public Executor {
  public:
@@ -216,7 +214,8 @@ void CpuExecutor::RunRegion(void* arg, uint32_t worker) {
   const BoundOp* ops = region.program->ops();
   for (uint32_t i = 0; i < region.program->num_ops(); ++i) {
     ReplayTrace* const trace = worker == 0 ? &region.trace : nullptr;
-    if (self.warm_ && self.config_.mutant != ReplayMutant::kNone && i == kMutantOp) [[unlikely]] {
+    if (self.warm_ && self.config_.mutant != ReplayMutant::kNone && i == self.config_.mutant_op)
+        [[unlikely]] {
       self.DispatchMutant(ops[i], i, scratch, trace);
     } else {
       Dispatch(ops[i], self.constants_, *self.step_, self.cursors_[i], scratch, trace);
@@ -225,15 +224,35 @@ void CpuExecutor::RunRegion(void* arg, uint32_t worker) {
   }
 }
 
+// A moved address is hashed but not used: the op runs on no rows, so that a test may move anything.
 void CpuExecutor::DispatchMutant(BoundOp op, uint32_t index, ops::Scratch scratch,
                                  ReplayTrace* trace) {
-  if (config_.mutant == ReplayMutant::kDropOp) return;
-  if (config_.mutant == ReplayMutant::kMoveBuffer) op.out += 64;
-  if (config_.mutant == ReplayMutant::kAllocate) {
-    const std::unique_ptr<char[]> heap(new char[4096]);
-    heap[0] = static_cast<char>(index);
-    const volatile char* keep = heap.get();  // so that the allocation is not optimised away
-    static_cast<void>(*keep);
+  switch (config_.mutant) {
+    case ReplayMutant::kNone:
+      return;
+    case ReplayMutant::kDropOp:
+      return;
+    case ReplayMutant::kMoveInput:
+      op.in += 64;
+      break;
+    case ReplayMutant::kMoveOutput:
+      op.out += 64;
+      break;
+    case ReplayMutant::kMoveWeights:
+      op.weights += 64;
+      break;
+    case ReplayMutant::kMovePart:
+      op.part_offset += 64;
+      break;
+    case ReplayMutant::kAllocate: {
+      void* const heap = std::malloc(4096);
+      static_cast<volatile char*>(heap)[0] = 1;  // so that it is not optimised away
+      std::free(heap);
+      break;
+    }
+  }
+  if (config_.mutant != ReplayMutant::kAllocate) {
+    cursors_[index].next.store(0x7FFF'FFFF, std::memory_order_relaxed);  // nothing left to claim
   }
   Dispatch(op, constants_, *step_, cursors_[index], scratch, trace);
 }

@@ -15,7 +15,15 @@ enum class SimdLevel : uint8_t { kAuto, kPortable, kAvx2, kAvx512 };  // --simd
 
 // Tests only: what a broken executor would do in its replays (never in warm-up). Each must turn law
 // I1 red: hash_mismatches, or the allocation hook.
-enum class ReplayMutant : uint8_t { kNone, kDropOp, kMoveBuffer, kAllocate };
+enum class ReplayMutant : uint8_t {
+  kNone,
+  kDropOp,
+  kMoveInput,
+  kMoveOutput,
+  kMoveWeights,
+  kMovePart,  // another layer's part of the pages
+  kAllocate,
+};
 
 struct CpuExecutorConfig {
   uint32_t max_slots = 32;
@@ -27,6 +35,7 @@ struct CpuExecutorConfig {
   SimdLevel simd = SimdLevel::kAuto;
   bool protect_program = false;  // program memory read-only after warm-up (tests)
   ReplayMutant mutant = ReplayMutant::kNone;
+  uint32_t mutant_op = 1;  // index of the op that it breaks
 };
 
 // `model` and `pool` outlive the executor. Errors: SIMD level not offered by this CPU, model shapes

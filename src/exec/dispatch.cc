@@ -1,6 +1,8 @@
 #include "exec/dispatch.h"
 
 #include <algorithm>
+#include <bit>
+#include <initializer_list>
 
 #include "base/check.h"
 
@@ -23,15 +25,14 @@ struct Call {
   ActivationKind kind() const {
     return op.integer_activations != 0 ? ActivationKind::kInt8 : ActivationKind::kFloat;
   }
-  // What every op passes on, whatever its kind. Live counts are data and stay out.
-  void Hash(const void* in, const void* add, const void* weights, const void* out) const {
+  // Everything that an op passes on but live counts, which are data: its id and capacity, then
+  // every address and every extent or stride.
+  void Hash(std::initializer_list<const void*> addresses,
+            std::initializer_list<uint64_t> extents) const {
     if (trace == nullptr) return;
-    trace->Add(static_cast<uint64_t>(op.kind) << 32 | uint64_t{op.layer} << 16 | op.max_rows);
-    trace->Add(uint64_t{op.n} << 32 | op.k);
-    trace->AddPointer(in);
-    trace->AddPointer(add);
-    trace->AddPointer(weights);
-    trace->AddPointer(out);
+    trace->Add(static_cast<uint64_t>(op.kind) << 48 | uint64_t{op.layer} << 32 | op.max_rows);
+    for (const void* address : addresses) trace->AddPointer(address);
+    for (const uint64_t extent : extents) trace->Add(extent);
   }
   template <class Fn>
   void ForEachItem(uint32_t num_items, Fn&& fn) const {
@@ -48,7 +49,7 @@ void Embed(const Call& c) {
   args.num_rows = c.live_rows();
   args.out = reinterpret_cast<float*>(c.op.out);
   args.out_stride = c.op.out_stride / sizeof(float);
-  c.Hash(nullptr, nullptr, args.panels, args.out);
+  c.Hash({args.panels, args.out}, {args.k, args.out_stride, static_cast<uint64_t>(args.encoding)});
   c.ForEachItem(args.num_rows, [&](uint32_t row) { c.constants.kernels->embed(args, row); });
 }
 
@@ -64,7 +65,8 @@ void Norm(const Call& c) {
   args.kind = c.kind();
   args.out = c.op.out;
   args.out_stride = c.op.out_stride;
-  c.Hash(args.in, nullptr, args.weight, args.out);
+  c.Hash({args.in, args.row_index, args.weight, args.out},
+         {args.k, args.in_stride, args.out_stride, static_cast<uint64_t>(args.kind)});
   c.ForEachItem(args.num_rows, [&](uint32_t row) { c.constants.kernels->norm(args, row); });
 }
 
@@ -91,7 +93,9 @@ void Linear(const Call& c) {
   args.panel_max = c.op.kind == OpKind::kHead ? c.constants.panel_max : nullptr;
   args.panel_max_stride = c.constants.num_panels;
   args.n_live = c.op.n_live;
-  c.Hash(args.in, args.add, args.panels, args.out);
+  c.Hash({args.in, args.add, args.panels, args.out, args.panel_max},
+         {args.k, args.n, args.n_live, args.in_stride, args.out_stride, args.panel_max_stride,
+          static_cast<uint64_t>(args.encoding)});
   if (c.trace != nullptr) c.trace->CountLinear();
   if (args.num_rows == 0) return;
   const uint32_t panels = args.n / kPanel;
@@ -120,7 +124,9 @@ void RopeWrite(const Call& c) {
   args.part_offset = c.op.part_offset;
   args.format = c.constants.geometry.groups[c.op.kv_group].format;
   args.row_status = c.step.row_status();
-  c.Hash(args.qkv, args.cos_table, args.kv_base, args.qkv);
+  c.Hash(
+      {args.qkv, args.write_offset, args.cos_table, args.sin_table, args.kv_base, args.row_status},
+      {args.stride, args.part_offset, static_cast<uint64_t>(args.format)});
   c.ForEachItem(args.num_rows, [&](uint32_t row) { c.constants.kernels->rope_write(args, row); });
 }
 
@@ -151,7 +157,11 @@ void Attention(const Call& c) {
   args.kind = c.kind();
   args.out = c.op.out;
   args.out_stride = c.op.out_stride;
-  c.Hash(args.q, args.partials, args.kv_base, args.out);
+  // The segments' address is the frame's, and the frame is data.
+  c.Hash({args.q, args.tasks, args.split_rows, args.split_done, args.partials, args.num_segments,
+          args.kv_base, args.out},
+         {args.q_stride, args.part_offset, args.page_bytes, args.window, args.out_stride,
+          std::bit_cast<uint32_t>(args.soft_cap), static_cast<uint64_t>(args.format)});
   c.ForEachItem(group.num_tasks,
                 [&](uint32_t task) { c.constants.kernels->attention(args, task, c.scratch); });
 }
@@ -165,7 +175,8 @@ void Activation(const Call& c) {
   args.kind = c.kind();
   args.out = c.op.out;
   args.out_stride = c.op.out_stride;
-  c.Hash(args.in, nullptr, nullptr, args.out);
+  c.Hash({args.in, args.out},
+         {args.k, args.in_stride, args.out_stride, static_cast<uint64_t>(args.kind)});
   c.ForEachItem(args.num_rows, [&](uint32_t row) { c.constants.kernels->activation(args, row); });
 }
 

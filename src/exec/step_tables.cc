@@ -50,6 +50,7 @@ void StepTables::Build(const FrameView& frame) {
   const FrameHead& head = *frame.head;
   KVRM_CHECK(head.num_rows <= config_.max_rows, "I1: live rows within capacity");
   KVRM_CHECK(head.num_logits <= config_.max_logits, "I1: logits rows within capacity");
+  CheckOffered(frame);
   std::memset(row_status_.data(), 0, head.num_rows);
   for (uint32_t i = 0; i < head.num_rows; ++i) {
     const Row& row = frame.rows[i];
@@ -67,6 +68,31 @@ void StepTables::Build(const FrameView& frame) {
       group.write_offset[i] = geometry.PageOffset(PageId{page});
     }
     BuildTasks(g);
+  }
+}
+
+// Frames carry what later executors and views will use. This executor must not ignore it silently:
+// whoever sends it has a bug.
+void StepTables::CheckOffered(const FrameView& frame) const {
+  for (uint32_t i = 0; i < frame.head->num_rows; ++i) {
+    const Row& row = frame.rows[i];
+    KVRM_CHECK(row.token_src == TokenSource::kImmediate, "exec: token_src is immediate (depth 0)");
+    KVRM_CHECK((row.flags & kRowWantLse) == 0, "exec: want_lse is not offered");
+    KVRM_CHECK(row.token >= 0, "exec: a row's token is an id");
+  }
+  if constexpr (KVRM_CHECK_TIER < 2) return;
+  for (uint32_t g = 0; g < groups_.size(); ++g) {
+    for (uint32_t s = 0; s < frame.head->num_slots; ++s) {
+      const Segment* segments = frame.SlotSegments(g, frame.slots[s].slot);
+      for (uint32_t i = 0; i < frame.slots[s].num_segments[g]; ++i) {
+        const Segment& segment = segments[i];
+        KVRM_CHECK(segment.position_shift == 0 && segment.score_bias == 0.0f &&
+                       segment.head_begin == 0 && segment.head_end == 0xFFFF &&
+                       segment.layer_begin == 0 && segment.layer_end == 0xFFFF &&
+                       segment.row_mask == ~uint64_t{0},
+                   "exec: segments are dense, for all heads, layers and places");
+      }
+    }
   }
 }
 

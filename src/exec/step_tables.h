@@ -50,6 +50,7 @@ class StepTables {
   float* partials() { return partials_.data(); }
 
  private:
+  void CheckOffered(const FrameView& frame) const;
   void BuildTasks(uint32_t g);
   void AddTile(Group& group, uint32_t row, uint32_t count, uint32_t window, uint32_t head_step);
   void AddSplitRow(Group& group, uint32_t row, uint32_t window);

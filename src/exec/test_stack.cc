@@ -50,6 +50,7 @@ TestStack::TestStack(const TestStackConfig& config) {
   exec.simd = config.simd;
   exec.protect_program = config.protect_program;
   exec.mutant = config.mutant;
+  exec.mutant_op = config.mutant_op;
   executor_ = Must(CreateCpuExecutor(*model_, exec, *pool_));
   executor_->WarmUp();
   FrameCapacity capacity;

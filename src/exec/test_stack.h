@@ -24,6 +24,7 @@ struct TestStackConfig {
   bool protect_program = false;
   bool poison_freed = true;
   ReplayMutant mutant = ReplayMutant::kNone;
+  uint32_t mutant_op = 1;
 };
 
 // A random model that every kernel takes: int8 groups of 32, two KV heads.

@@ -169,7 +169,7 @@ class World {
     args.kind = shape_.kind;
     args.out = out.data();
     args.out_stride = OutStride();
-    TestScratch scratch({32, shape_.group, shape_.head_dim});
+    TestScratch scratch({shape_.group, shape_.head_dim});
     for (uint32_t i = 0; i < tasks.size(); ++i) machine.attention(args, i, scratch.get());
     for (auto& count : done) EXPECT_EQ(count.load(), 0u) << "the last task resets its count";
     return out;

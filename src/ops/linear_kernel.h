@@ -238,8 +238,9 @@ inline void LinearFloat(const LinearArgs& args, uint32_t panel, uint32_t end) {
   }
 }
 
-// Maxima of blocks of 256 outputs, a hint for the sampler; NaN is passed over here and found there.
-// Adding 0 gives a zero its one sign.
+// Maxima of blocks of 256 outputs, a hint for the sampler; NaN where any output of the block is not
+// finite, so that one look at the maxima finds it (num-1, rule 8). x - x is 0 for finite values and
+// NaN for all others. Adding 0 gives a zero its one sign.
 inline void PanelMaxima(const LinearArgs& args, uint32_t panel, uint32_t end) {
   const F low = Set(-__builtin_inff());
   for (uint32_t row = 0; row < args.num_rows; ++row) {
@@ -247,11 +248,15 @@ inline void PanelMaxima(const LinearArgs& args, uint32_t panel, uint32_t end) {
     for (uint32_t begin = panel * kLanes; begin < end * kLanes; begin += 256) {
       const uint32_t stop = begin + 256 < args.n_live ? begin + 256 : args.n_live;
       F m = low;
+      F fault = Zero();
       for (uint32_t i = begin; i < stop; i += kLanes) {
+        const uint32_t live = stop - i < kLanes ? stop - i : kLanes;
         const F x = Load(y + i);
-        m = Max(stop - i < kLanes ? SelectFirst(stop - i, x, low) : x, m);
+        m = Max(SelectFirst(live, x, low), m);
+        fault = Add(fault, SelectFirst(live, Sub(x, x), Zero()));
       }
-      args.panel_max[row * args.panel_max_stride + begin / 256] = MaxLane(m) + 0.0f;
+      args.panel_max[row * args.panel_max_stride + begin / 256] =
+          TreeSum(fault) == 0.0f ? MaxLane(m) + 0.0f : __builtin_nanf("");
     }
   }
 }

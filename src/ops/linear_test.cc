@@ -95,7 +95,7 @@ struct LinearCase {
   std::vector<float> Run(const KernelTable& machine) {
     std::vector<float> out;
     const LinearArgs args = Args(out);
-    testing::TestScratch scratch({k, 1, 64});
+    testing::TestScratch scratch({1, 64});
     machine.linear(args, 0, n / kPanel, scratch.get());
     return out;
   }
@@ -171,7 +171,7 @@ TEST(Linear, AnySplitOfThePanelsInAnyOrderIsTheSame) {
         std::shuffle(order.begin(), order.end(), rng);
         std::vector<float> out;
         const LinearArgs args = test.Args(out);
-        testing::TestScratch scratch({test.k, 1, 64});
+        testing::TestScratch scratch({1, 64});
         for (size_t i : order) {
           machine->linear(args, bounds[i], bounds[i + 1] - bounds[i], scratch.get());
         }
@@ -194,7 +194,7 @@ TEST(Linear, AddMayBeTheOutputItself) {
           std::copy_n(test.add.data() + r * test.Stride(), test.n, out.data() + r * test.Stride());
         }
         args.add = args.out;
-        testing::TestScratch scratch({test.k, 1, 64});
+        testing::TestScratch scratch({1, 64});
         machine->linear(args, 0, test.n / kPanel, scratch.get());
         EXPECT_TRUE(SameBytes(out, want)) << machine->name << " " << EncodingName(encoding);
       }
@@ -267,7 +267,7 @@ TEST(Linear, PanelMaximaAreThoseOfTheLiveOutputs) {
         args.panel_max = maxima.data();
         args.panel_max_stride = 4;
         args.n_live = n_live;
-        testing::TestScratch scratch({test.k, 1, 64});
+        testing::TestScratch scratch({1, 64});
         machine->linear(args, 16, 22, scratch.get());
         machine->linear(args, 0, 16, scratch.get());
         for (uint32_t r = 0; r < rows; ++r) {
@@ -281,6 +281,30 @@ TEST(Linear, PanelMaximaAreThoseOfTheLiveOutputs) {
           }
           EXPECT_EQ(maxima[r * 4 + 3], -7.0f) << "no block there";
         }
+      }
+    }
+  }
+}
+
+// One look at the maxima finds a value that is not finite, wherever it stands among live outputs.
+TEST(Linear, PanelMaximaAreNaNWhereAnOutputIsNotFinite) {
+  for (const KernelTable* machine : AllMachines()) {
+    for (const uint32_t bad : {0u, 255u, 256u, 597u, 605u}) {
+      LinearCase test(Encoding::kF32, 1, 38, 32, 2);
+      float nan = kNaN;
+      std::memcpy(test.aligned + (size_t{bad} / kPanel * 32 * kPanel + bad % kPanel) * sizeof nan,
+                  &nan, sizeof nan);
+      std::vector<float> out;
+      LinearArgs args = test.Args(out);
+      std::vector<float> maxima(3);
+      args.panel_max = maxima.data();
+      args.panel_max_stride = 3;
+      args.n_live = 600;
+      testing::TestScratch scratch({1, 64});
+      machine->linear(args, 0, 38, scratch.get());
+      for (uint32_t block = 0; block < 3; ++block) {
+        EXPECT_EQ(std::isnan(maxima[block]), bad < 600 && bad / 256 == block)
+            << machine->name << " bad " << bad << " block " << block;
       }
     }
   }

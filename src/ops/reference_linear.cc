@@ -57,16 +57,19 @@ float Q8Dot(const std::byte* panel, uint32_t lane, const std::byte* x, uint32_t 
   return acc;
 }
 
-// The maxima of the blocks of 256 outputs that panels [panel, end) lie in. NaN is passed over;
-// minus zero counts as zero.
+// The maxima of the blocks of 256 outputs that panels [panel, end) lie in; NaN where a block holds
+// a value that is not finite. Minus zero counts as zero.
 void BlockMaxima(const LinearArgs& args, uint32_t row, uint32_t panel, uint32_t end) {
   const float* y = args.out + row * args.out_stride;
   for (uint32_t begin = panel * kPanel; begin < end * kPanel; begin += 256) {
     float best = -std::numeric_limits<float>::infinity();
+    bool finite = true;
     for (uint32_t n = begin; n < std::min(begin + 256, args.n_live); ++n) {
       if (y[n] > best) best = y[n];
+      finite = finite && std::isfinite(y[n]);
     }
-    args.panel_max[row * args.panel_max_stride + begin / 256] = best + 0.0f;
+    args.panel_max[row * args.panel_max_stride + begin / 256] =
+        finite ? best + 0.0f : std::numeric_limits<float>::quiet_NaN();
   }
 }
 

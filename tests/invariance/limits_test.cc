@@ -103,6 +103,7 @@ TEST(B081, HalvesStayCloseToFloatsOverALongRun) {
   float largest = 0;
   float difference = 0;
   for (size_t i = 0; i < logits[0].size(); ++i) {
+    ASSERT_TRUE(std::isfinite(logits[0][i]) && std::isfinite(logits[1][i])) << i;
     largest = std::max(largest, std::abs(logits[1][i]));
     difference = std::max(difference, std::abs(logits[0][i] - logits[1][i]));
   }

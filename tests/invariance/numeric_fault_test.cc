@@ -87,6 +87,34 @@ TEST(NumericFault, RecycledPagesOfAFaultyRequestHarmNobody) {
   }
 }
 
+// A NaN in the head's weights reaches the logits of every request: each is told, none gets a token
+// chosen from NaN (greedy, or sampled with top-p alone).
+TEST(NumericFault, NaNLogitsOfATiedHeadAreToldNeverSampled) {
+  RandomModelSpec spec;
+  spec.hidden = 128;
+  spec.kv_heads = 2;
+  spec.head_dim = 32;
+  spec.ffn = 160;
+  spec.vocab = kVocab;
+  spec.nan_tensor = "token_embd.weight";
+  spec.nan_row = kFaulty;
+  const std::vector<std::byte> bytes = WriteRandomModel(spec);
+  const auto file = GgufFile::Parse(bytes, "random");
+  ASSERT_TRUE(file.ok());
+  RuntimeOptions options;
+  options.kv_bytes = uint64_t{16} << 20;
+  const auto runtime = LoadRuntime(**file, options);
+  ASSERT_TRUE(runtime.ok());
+  WorkItem greedy;
+  greedy.prompt = {5, 6, 7};
+  WorkItem sampled = greedy;
+  sampled.temperature = 0.8f;
+  for (const Recording& r : RunWorkload(**runtime, {greedy, sampled})) {
+    EXPECT_EQ(r.reason, StopReason::kError);
+    EXPECT_TRUE(r.tokens.empty());
+  }
+}
+
 // Every row of the step faulty: each request ends, the engine goes on.
 TEST(NumericFault, AStepOfFaultyRowsAloneEndsThemAll) {
   std::vector<std::byte> bytes;

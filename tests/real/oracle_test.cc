@@ -43,7 +43,9 @@ void CheckCase(const OracleCase& oracle) {
     const std::vector<float>& row = logits[static_cast<size_t>(oracle.positions[p])];
     for (size_t c = 0; c < oracle.columns.size(); ++c) {
       const double expected = oracle.logits[p * oracle.columns.size() + c];
-      worst = std::max(worst, std::abs(row[static_cast<size_t>(oracle.columns[c])] - expected));
+      const float got = row[static_cast<size_t>(oracle.columns[c])];
+      ASSERT_TRUE(std::isfinite(got)) << oracle.name << ", position " << oracle.positions[p];
+      worst = std::max(worst, std::abs(got - expected));
     }
   }
   EXPECT_LE(worst / oracle.max_abs_logit, 1e-3) << oracle.name;
