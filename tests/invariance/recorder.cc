@@ -1,6 +1,23 @@
 #include "tests/invariance/recorder.h"
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
 namespace kvrm::testing {
+
+void ExpectSame(const Recording& a, const Recording& b, const char* what) {
+  EXPECT_EQ(a.tokens, b.tokens) << what;
+  EXPECT_FALSE(a.logits.empty()) << what;
+  ASSERT_EQ(a.logits.size(), b.logits.size()) << what;
+  EXPECT_EQ(std::memcmp(a.logits.data(), b.logits.data(), a.logits.size() * sizeof(float)), 0)
+      << "logits, " << what;
+  EXPECT_FALSE(a.kv_bytes.empty()) << what;
+  ASSERT_EQ(a.kv_bytes.size(), b.kv_bytes.size()) << what;
+  EXPECT_EQ(std::memcmp(a.kv_bytes.data(), b.kv_bytes.data(), a.kv_bytes.size()), 0)
+      << "page bytes, " << what;
+}
 
 void AppendTokenBytes(const ModelConfig& config, const KvGeometry& geometry, const FrameView& frame,
                       const std::byte* base, uint32_t slot, uint32_t token,
@@ -26,6 +43,14 @@ void AppendTokenBytes(const ModelConfig& config, const KvGeometry& geometry, con
 }
 
 void Recorder::OnStep(const StepPlan& plan, const FrameView& frame, const StepResult& result) {
+  seen_.most_slots = std::max(seen_.most_slots, frame.head->num_slots);
+  seen_.mixed_steps += plan.num_prompt_rows > 0 && plan.num_prompt_rows < plan.num_rows ? 1 : 0;
+  seen_.preempted += static_cast<uint32_t>(plan.preempted.size());
+  for (uint32_t s = 0; s < frame.head->num_slots; ++s) {
+    if (frame.slots[s].num_segments[0] <= seen_.most_runs) continue;
+    seen_.most_runs = frame.slots[s].num_segments[0];
+    seen_.pages_of_most_runs = frame.slots[s].num_pages[0];
+  }
   uint32_t row = 0;
   for (const PlannedRows& rows : plan.rows) {
     Recording& recording = recordings_[rows.request.value];

@@ -20,6 +20,9 @@ struct Recording {
   bool finished = false;
 };
 
+// Tokens, logits and page bytes by memcmp, and that there is something to compare.
+void ExpectSame(const Recording& a, const Recording& b, const char* what);
+
 // Bytes of K and V of one token place in every layer: a column of each K tile, a row of each V
 // tile.
 void AppendTokenBytes(const ModelConfig& config, const KvGeometry& geometry, const FrameView& frame,
@@ -35,6 +38,16 @@ class Recorder final : public StepObserver, public EventSink {
   void Watch(RequestId id, uint32_t final_tokens) { final_tokens_[id.value] = final_tokens; }
   Recording& of(RequestId id) { return recordings_[id.value]; }
 
+  // What the schedule really was, so that a test can tell a crowd from a queue.
+  struct Seen {
+    uint32_t most_slots = 0;   // sequences with rows in one step
+    uint32_t mixed_steps = 0;  // steps with prompt rows and decode rows
+    uint32_t most_runs = 0;    // segments of one sequence
+    uint32_t pages_of_most_runs = 0;
+    uint32_t preempted = 0;
+  };
+  const Seen& seen() const { return seen_; }
+
   void OnStep(const StepPlan& plan, const FrameView& frame, const StepResult& result) override;
   void OnToken(RequestId id, const TokenEvent& event) override;
   void OnFinish(RequestId id, const FinishEvent& event) override;
@@ -42,6 +55,7 @@ class Recorder final : public StepObserver, public EventSink {
  private:
   const ModelConfig& config_;
   Engine& engine_;
+  Seen seen_;
   std::map<uint64_t, uint32_t> final_tokens_;
   std::map<uint64_t, Recording> recordings_;
 };

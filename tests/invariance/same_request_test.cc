@@ -3,8 +3,6 @@
 // pages lie.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstring>
 #include <string>
 
 #include "model/random_model.h"
@@ -67,17 +65,6 @@ class TestModel {
   std::unique_ptr<const GgufFile> file_;
 };
 
-void ExpectSame(const Recording& a, const Recording& b, const char* what) {
-  EXPECT_EQ(a.tokens, b.tokens) << what;
-  ASSERT_EQ(a.logits.size(), b.logits.size()) << what;
-  EXPECT_EQ(std::memcmp(a.logits.data(), b.logits.data(), a.logits.size() * sizeof(float)), 0)
-      << "logits, " << what;
-  ASSERT_EQ(a.kv_bytes.size(), b.kv_bytes.size()) << what;
-  EXPECT_FALSE(a.kv_bytes.empty()) << what;
-  EXPECT_EQ(std::memcmp(a.kv_bytes.data(), b.kv_bytes.data(), a.kv_bytes.size()), 0)
-      << "page bytes, " << what;
-}
-
 // Three requests that are watched: one token, a page border, more than a chunk of 256.
 std::vector<WorkItem> Watched() {
   std::mt19937_64 random(99);
@@ -121,7 +108,10 @@ TEST_P(SameRequest, AloneAndAmong31Others) {
     RuntimeOptions options = model.Options();
     options.num_threads = threads;
     const auto runtime = model.Load(options);
-    const std::vector<Recording> crowd = RunWorkload(*runtime, Crowd(threads, 32));
+    Recorder::Seen seen;
+    const std::vector<Recording> crowd = RunWorkload(*runtime, Crowd(threads, 32), &seen);
+    EXPECT_GE(seen.most_slots, 8u);
+    EXPECT_GE(seen.mixed_steps, 5u);
     for (size_t i = 0; i < solo.size(); ++i) ExpectSame(solo[i], crowd[i], "crowd");
   }
 }
@@ -148,6 +138,9 @@ TEST_P(SameRequest, AfterTwoHundredOthersRecycledThePages) {
   std::vector<WorkItem> others;
   while (others.size() < 200) others.push_back(RandomItem(random, kVocab, 100, 10, 300));
   RunWorkload(*runtime, others);
+  // Every page of the pool has had an owner, most of them many.
+  const PagerCounters counters = runtime->engine->pager().counters();
+  EXPECT_GT(counters.pages_returned, 3 * runtime->engine->pager().books(0).total);
   const std::vector<Recording> after = RunWorkload(*runtime, Watched());
   for (size_t i = 0; i < solo.size(); ++i) ExpectSame(solo[i], after[i], "recycled");
 }
@@ -160,6 +153,29 @@ TEST_P(SameRequest, WithNoTwoAdjacentPages) {
   const auto runtime = model.Load(options);
   const std::vector<Recording> scattered = RunWorkload(*runtime, Watched());
   for (size_t i = 0; i < solo.size(); ++i) ExpectSame(solo[i], scattered[i], "scattered");
+}
+
+// A pool that holds a fraction of what runs: the watched requests are preempted, or those beside
+// them, and computed again.
+TEST_P(SameRequest, WhetherItWasPreempted) {
+  const TestModel model(GetParam());
+  const std::vector<Recording> solo = Solo(model);
+  RuntimeOptions options = model.Options();
+  options.kv_bytes = uint64_t{768} << 10;
+  options.ctx = 330;
+  const auto runtime = model.Load(options);
+  std::vector<WorkItem> items = Watched();
+  std::mt19937_64 random(41);
+  for (uint32_t i = 0; i < 12; ++i) {
+    WorkItem item;
+    item.prompt = RandomPrompt(random, kVocab, 20);
+    item.max_new_tokens = 200;
+    items.push_back(item);
+  }
+  Recorder::Seen seen;
+  const std::vector<Recording> crowded = RunWorkload(*runtime, items, &seen);
+  EXPECT_GT(seen.preempted, 0u);
+  for (size_t i = 0; i < solo.size(); ++i) ExpectSame(solo[i], crowded[i], "preempted");
 }
 
 TEST_P(SameRequest, OnEveryMachine) {
@@ -191,35 +207,17 @@ INSTANTIATE_TEST_SUITE_P(
 // The scatter hook does what it says: as many read runs as pages.
 TEST(ScatterHook, EveryPageIsARunOfItsOwn) {
   const TestModel model(Case{});
-  class Runs final : public StepObserver {
-   public:
-    void OnStep(const StepPlan&, const FrameView& frame, const StepResult&) override {
-      for (uint32_t s = 0; s < frame.head->num_slots; ++s) {
-        EXPECT_EQ(frame.slots[s].num_segments[0], frame.slots[s].num_pages[0]);
-        most = std::max(most, frame.slots[s].num_segments[0]);
-      }
-    }
-    uint32_t most = 0;
-  };
   RuntimeOptions options = model.Options();
   options.scatter_seed = 3;
   const auto runtime = model.Load(options);
-  Runs runs;
-  class Silent final : public EventSink {
-    void OnToken(RequestId, const TokenEvent&) override {}
-    void OnFinish(RequestId, const FinishEvent&) override {}
-  } sink;
-  runtime->engine->SetObserver(&runs);
   std::mt19937_64 random(1);
-  GenerateRequest request;
-  request.prompt = RandomPrompt(random, kVocab, 200);
-  request.max_new_tokens = 40;
-  request.sink = &sink;
-  ASSERT_TRUE(runtime->engine->Submit(std::move(request)).ok());
-  while (runtime->engine->Step()) {
-  }
-  EXPECT_EQ(runs.most, 15u);
-  runtime->engine->SetObserver(nullptr);
+  WorkItem item;
+  item.prompt = RandomPrompt(random, kVocab, 200);
+  item.max_new_tokens = 40;
+  Recorder::Seen seen;
+  RunWorkload(*runtime, {item}, &seen);
+  EXPECT_EQ(seen.most_runs, 15u);
+  EXPECT_EQ(seen.pages_of_most_runs, 15u);
 }
 
 }  // namespace

@@ -4,7 +4,8 @@
 
 namespace kvrm::testing {
 
-std::vector<Recording> RunWorkload(Runtime& runtime, const std::vector<WorkItem>& items) {
+std::vector<Recording> RunWorkload(Runtime& runtime, const std::vector<WorkItem>& items,
+                                   Recorder::Seen* seen) {
   Engine& engine = *runtime.engine;
   Recorder recorder(runtime.model->config(), engine);
   engine.SetObserver(&recorder);
@@ -36,6 +37,7 @@ std::vector<Recording> RunWorkload(Runtime& runtime, const std::vector<WorkItem>
     if (!worked && open == 0) break;
   }
   engine.SetObserver(nullptr);
+  if (seen != nullptr) *seen = recorder.seen();
   std::vector<Recording> recordings;
   for (size_t i = 0; i < items.size(); ++i) {
     recordings.push_back(recorder.of(ids[i]));

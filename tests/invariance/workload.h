@@ -39,7 +39,9 @@ inline WorkItem RandomItem(std::mt19937_64& random, uint32_t vocab, uint32_t max
   return item;
 }
 
-// Runs all items over one engine, on this thread, and returns their recordings in order.
-std::vector<Recording> RunWorkload(Runtime& runtime, const std::vector<WorkItem>& items);
+// Runs all items over one engine, on this thread, and returns their recordings in order; `seen`
+// receives what the schedule was.
+std::vector<Recording> RunWorkload(Runtime& runtime, const std::vector<WorkItem>& items,
+                                   Recorder::Seen* seen = nullptr);
 
 }  // namespace kvrm::testing
