@@ -76,17 +76,30 @@ class RealCli(unittest.TestCase):
             (alone,) = self.generate("--chat", "-n", "24", "-p", prompt)
             self.assertEqual(line["tokens"], alone["tokens"], prompt)
 
-    def test_PerplexityOfTheExactPathIsTheOracles(self):
+    def perplexity(self, windows, *words):
+        """Cumulative perplexities: ours, and those of the independent f32 implementation."""
         expected = json.loads(require(
             self, data_folder() / "oracle" / "wikitext2_ppl_f32.json").read_text())
-        texts = [path for path in (data_folder() / "wikitext2").glob("*test*") if path.is_file()]
-        text = require(self, texts[0] if texts else data_folder() / "wikitext2" / "test")
-        result = run("eval", "ppl", "-m", self.model, "-f", text, "--windows", "2", "--json",
-                     "--weights", "f32", "--kv", "f32")
+        text = require(self, data_folder() / "wikitext2" / "wiki.test.raw")
+        result = run("eval", "ppl", "-m", self.model, "-f", text, "--windows", str(windows),
+                     "--json", *words)
         self.assertEqual(result.returncode, 0, result.stderr.decode())
-        for ours, theirs in zip(json.loads(result.stdout)["cumulative_ppl"],
-                                expected["cumulative_ppl"]):
+        ours = json.loads(result.stdout)["cumulative_ppl"]
+        self.assertEqual(len(ours), windows)
+        return ours, expected["cumulative_ppl"][:windows]
+
+    def test_PerplexityOfTheExactPathIsTheOracles(self):
+        for ours, theirs in zip(*self.perplexity(2, "--weights", "f32", "--kv", "f32")):
             self.assertAlmostEqual(ours, theirs, delta=1e-3 * theirs)
+
+    def test_DefaultEncodingsKeepThePerplexityWithinHalfAPercent(self):
+        ours, theirs = self.perplexity(40)
+        self.assertLess(abs(ours[-1] / theirs[-1] - 1), 5e-3)
+
+    def test_TheQuickstartQuestionIsAnsweredWithParis(self):
+        (line,) = self.generate("--chat", "-p", "What is the capital of France?", "-n", "32",
+                                "--system", "You are a helpful assistant. Answer in one short sentence.")
+        self.assertIn("Paris", line["text"])
 
     def test_ATerminalSeesHowFarTheLoadingIs(self):
         terminal, end = pty.openpty()
