@@ -10,7 +10,11 @@
 #include <cfenv>
 #include <climits>
 #include <ctime>
+#include <new>
+#include <string>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #if defined(__x86_64__)
@@ -129,6 +133,29 @@ struct WorkerPool::State {
   EventCount barrier;  // advanced once per barrier
   alignas(64) std::atomic<uint32_t> arrived{0};
 
+  ~State() {
+    stop = true;
+    start.Advance();
+    for (auto& thread : threads) thread.join();
+  }
+
+  // Starts the workers beside the caller, as many as the system gives. Returns whether all run.
+  bool Start(bool pin) {
+    const std::vector<int> cpus = pin ? AllowedCpuList() : std::vector<int>{};
+    const bool can_pin = cpus.size() >= num_threads;
+    const uint32_t seen = start.Read();
+    try {
+      threads.reserve(num_threads - 1);
+      for (uint32_t worker = 1; worker < num_threads; ++worker) {
+        threads.emplace_back([this, worker, seen] { Loop(worker, seen); });
+        if (can_pin) PinThread(threads.back().native_handle(), cpus[worker]);
+      }
+    } catch (const std::system_error&) {
+    } catch (const std::bad_alloc&) {
+    }  // no thread, or no memory to keep it: both show in the count
+    return threads.size() + 1 == num_threads;
+  }
+
   void Loop(uint32_t worker, uint32_t seen) {
     SetFloatEnvironment();
     for (;;) {
@@ -152,23 +179,28 @@ struct WorkerPool::State {
   }
 };
 
-WorkerPool::WorkerPool(uint32_t num_threads, bool pin) : state_(std::make_unique<State>()) {
+Result<std::unique_ptr<WorkerPool>> WorkerPool::Create(uint32_t num_threads, bool pin) {
   KVRM_CHECK(num_threads >= 1 && num_threads <= 256, "worker pool of 1..256 threads");
-  state_->num_threads = num_threads;
-  const std::vector<int> cpus = pin ? AllowedCpuList() : std::vector<int>{};
-  const bool can_pin = cpus.size() >= num_threads;
-  const uint32_t seen = state_->start.Read();
-  for (uint32_t worker = 1; worker < num_threads; ++worker) {
-    state_->threads.emplace_back([this, worker, seen] { state_->Loop(worker, seen); });
-    if (can_pin) PinThread(state_->threads.back().native_handle(), cpus[worker]);
+  auto state = std::make_unique<State>();
+  state->num_threads = num_threads;
+  if (!state->Start(pin)) {
+    const size_t given = state->threads.size() + 1;
+    state.reset();  // first, so that the message finds the memory that the threads had
+    return NoRoom("threads: " + std::to_string(num_threads) + " asked, the system gave " +
+                  std::to_string(given));
   }
+  return std::unique_ptr<WorkerPool>(new WorkerPool(std::move(state)));
 }
 
-WorkerPool::~WorkerPool() {
-  state_->stop = true;
-  state_->start.Advance();
-  for (auto& thread : state_->threads) thread.join();
+WorkerPool::WorkerPool(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+WorkerPool::WorkerPool(uint32_t num_threads, bool pin) {
+  auto pool = Create(num_threads, pin);
+  KVRM_CHECK(pool.ok(), "the system gives a worker pool its threads");
+  state_ = std::move(pool.value()->state_);
 }
+
+WorkerPool::~WorkerPool() = default;
 
 uint32_t WorkerPool::num_threads() const { return state_->num_threads; }
 

@@ -12,6 +12,8 @@
 #include <functional>
 #include <memory>
 
+#include "base/result.h"
+
 namespace kvrm {
 
 // One claim counter per op of a program, each on a cache line of its own.
@@ -25,7 +27,9 @@ class WorkerPool {
  public:
   // Starts `num_threads - 1` threads (1 <= num_threads <= 256), pinned to the allowed CPUs in turn
   // when `pin` is set and there are as many. MXCSR is set to its default (no FTZ, no DAZ, round to
-  // nearest) on each worker; on worker 0 by Run().
+  // nearest) on each worker; on worker 0 by Run(). Error kNoRoom: the system refused a thread.
+  static Result<std::unique_ptr<WorkerPool>> Create(uint32_t num_threads, bool pin = false);
+  // The same for tests and tools, where a refused thread stops the process.
   explicit WorkerPool(uint32_t num_threads, bool pin = false);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
@@ -43,6 +47,7 @@ class WorkerPool {
 
  private:
   struct State;
+  explicit WorkerPool(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 

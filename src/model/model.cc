@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -73,9 +74,11 @@ class JobRunner {
   Status Run(uint32_t num_threads) {
     std::vector<std::thread> threads;
     try {
+      threads.reserve(num_threads);
       for (uint32_t i = 1; i < num_threads; ++i)
         threads.emplace_back([this] { Work(/*report=*/false); });
     } catch (const std::system_error&) {
+    } catch (const std::bad_alloc&) {
       // No more threads to be had: those that there are do the work.
     }
     Work(/*report=*/true);
@@ -91,8 +94,12 @@ class JobRunner {
     for (;;) {
       const size_t index = next_.fetch_add(1, std::memory_order_relaxed);
       if (index >= jobs_.size()) return;
-      const Status status = RunJob(jobs_[index], arena_);
-      if (!status.ok()) RecordError(index, status.error());
+      try {
+        const Status status = RunJob(jobs_[index], arena_);
+        if (!status.ok()) RecordError(index, status.error());
+      } catch (const std::bad_alloc&) {  // here, because no exception may leave a thread
+        RecordError(index, NoRoom("no memory to encode weights"));
+      }
       const double share = static_cast<double>(index) / static_cast<double>(jobs_.size());
       if (report && progress_ && share >= reported + kProgressStep) progress_(reported = share);
     }
