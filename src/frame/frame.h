@@ -112,6 +112,7 @@ class FrameBuilder {
   uint64_t chain_hash() const;
   uint64_t publishes() const;
   // Segments of the live slots of the last frame, and their bytes, for one layer (read_runs).
+  // O(live slots): the tables count while they are patched.
   struct Reads {
     uint64_t runs = 0;
     uint64_t bytes = 0;

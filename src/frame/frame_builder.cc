@@ -198,13 +198,11 @@ FrameBuilder::Reads FrameBuilder::LastReads() const {
   for (uint32_t i = 0; i < view.head->num_slots; ++i) {
     const SlotHead& slot = view.slots[i];
     for (uint32_t g = 0; g < s.geometry.groups.size(); ++g) {
-      const Segment* segments = view.SlotSegments(g, slot.slot);
-      for (uint32_t k = 0; k < slot.num_segments[g]; ++k) {
-        const uint64_t bytes = segments[k].num_pages * s.geometry.groups[g].part_page_bytes;
-        ++reads.runs;
-        reads.bytes += bytes;
-        squares += static_cast<double>(bytes) * static_cast<double>(bytes);
-      }
+      const uint64_t page_bytes = s.geometry.groups[g].part_page_bytes;
+      reads.runs += slot.num_segments[g];
+      reads.bytes += slot.num_pages[g] * page_bytes;
+      squares += static_cast<double>(s.tables.squared_pages(g, slot.slot)) *
+                 static_cast<double>(page_bytes) * static_cast<double>(page_bytes);
     }
   }
   if (reads.bytes > 0) reads.mean_run_bytes = squares / static_cast<double>(reads.bytes);

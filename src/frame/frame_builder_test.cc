@@ -109,6 +109,27 @@ void ExpectEqual(const ObviousTables& obvious, const FrameView& frame, const KvG
   }
 }
 
+// LastReads by walking every segment of the frame.
+void ExpectReadsEqualAWalk(const FrameBuilder& builder, const FrameView& frame,
+                           const KvGeometry& geometry) {
+  uint64_t runs = 0, bytes = 0;
+  double squares = 0;
+  for (uint32_t i = 0; i < frame.head->num_slots; ++i) {
+    const SlotHead& slot = frame.slots[i];
+    for (uint32_t k = 0; k < slot.num_segments[0]; ++k) {
+      const uint64_t run_bytes =
+          frame.SlotSegments(0, slot.slot)[k].num_pages * geometry.groups[0].part_page_bytes;
+      ++runs;
+      bytes += run_bytes;
+      squares += static_cast<double>(run_bytes * run_bytes);
+    }
+  }
+  const FrameBuilder::Reads reads = builder.LastReads();
+  ASSERT_EQ(reads.runs, runs);
+  ASSERT_EQ(reads.bytes, bytes);
+  ASSERT_DOUBLE_EQ(reads.mean_run_bytes, bytes == 0 ? 0 : squares / static_cast<double>(bytes));
+}
+
 TEST(FrameTables, RandomDeltasEqualTheObviousWay) {
   const KvGeometry geometry = TinyFrameGeometry();
   const auto builder = TinyBuilder();
@@ -121,6 +142,7 @@ TEST(FrameTables, RandomDeltasEqualTheObviousWay) {
     for (uint32_t n = random() % 5; n > 0; --n) deltas.push_back(obvious.RandomDelta(random));
     const FrameView frame = builder->Publish(epoch, {}, slots, deltas);
     ExpectEqual(obvious, frame, geometry);
+    ExpectReadsEqualAWalk(*builder, frame, geometry);
     if (::testing::Test::HasFailure()) return;
   }
 }

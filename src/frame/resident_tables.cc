@@ -67,19 +67,26 @@ void ResidentTables::Table::AppendRun(const Delta& delta) {
 // Entries [index, index + count), adjacent pages, join the segments that end before `index`.
 void ResidentTables::Table::ExtendSegments(uint32_t index, uint32_t count) {
   if (Continues(index)) {
-    segments[counts.segments - 1].num_pages += count;
+    Segment& last = segments[counts.segments - 1];
+    SetNumPages(last, last.num_pages + count);
     return;
   }
   Segment& segment = segments[counts.segments++];
   segment = {};
   segment.offset_bytes = geometry.PageOffset(PageId{dense[index]});
   segment.first_token = index * geometry.page_tokens;
-  segment.num_pages = count;
+  SetNumPages(segment, count);
   segment.first_page = dense[index];
   segment.kv_group = group;
   segment.head_end = 0xFFFF;
   segment.layer_end = 0xFFFF;
   segment.row_mask = ~uint64_t{0};
+}
+
+void ResidentTables::Table::SetNumPages(Segment& segment, uint32_t num_pages) {
+  counts.squared_pages -= uint64_t{segment.num_pages} * segment.num_pages;
+  counts.squared_pages += uint64_t{num_pages} * num_pages;
+  segment.num_pages = num_pages;
 }
 
 void ResidentTables::Table::Truncate(uint32_t pages) {
@@ -94,9 +101,10 @@ void ResidentTables::Table::CutSegments(uint32_t pages) {
   while (counts.segments > 0) {
     Segment& last = segments[counts.segments - 1];
     if (last.first_token < end) {
-      last.num_pages = std::min(last.num_pages, pages - last.first_token / geometry.page_tokens);
+      SetNumPages(last, std::min(last.num_pages, pages - last.first_token / geometry.page_tokens));
       return;
     }
+    SetNumPages(last, 0);
     --counts.segments;
   }
 }

@@ -39,6 +39,10 @@ class ResidentTables {
   uint32_t num_segments(uint32_t group, uint32_t slot) const {
     return Counts(group, slot).segments;
   }
+  // Sum over segments of their squared page counts.
+  uint64_t squared_pages(uint32_t group, uint32_t slot) const {
+    return Counts(group, slot).squared_pages;
+  }
   const Segment* segments() const { return segments_.get(); }  // [group][slot][max_pages]
   const uint32_t* dense() const { return dense_.get(); }       // [group][slot][max_pages]
 
@@ -46,6 +50,7 @@ class ResidentTables {
   struct TableCounts {
     uint32_t pages = 0;
     uint32_t segments = 0;
+    uint64_t squared_pages = 0;
   };
   // One table, while it is patched.
   struct Table {
@@ -61,6 +66,7 @@ class ResidentTables {
     void CutSegments(uint32_t pages);
     void Replace(uint32_t index, uint32_t page);
     void ExtendSegments(uint32_t index, uint32_t count);
+    void SetNumPages(Segment& segment, uint32_t num_pages);
   };
 
   size_t Row(uint32_t group, uint32_t slot) const { return size_t{group} * max_slots_ + slot; }
