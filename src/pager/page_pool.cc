@@ -32,6 +32,7 @@ PagePool::PagePool(const KvGroupGeometry& geometry, VirtualRange range, const Op
   absent_.reserve(superblocks);
   for (uint32_t id = superblocks; id-- > 0;) absent_.push_back(SuperblockId{id});
 
+  PopulateSpare();
   TakeSuperblock();
   references_[kNullPage.value] = 1;  // pinned for good, so that nothing can free it (PAGER-3)
   SetFreeMap(SuperblockId{0}, free_maps_[0] & ~uint64_t{1});
@@ -132,7 +133,10 @@ uint64_t PagePool::NextRandom() {  // splitmix64
 // ---- superblocks
 
 void PagePool::TakeSuperblock() {
-  if (spares_.empty()) PopulateSpare();
+  if (spares_.empty()) {
+    PopulateSpare();
+    ++populated_in_verbs_;
+  }
   const SuperblockId id = spares_.back();
   spares_.pop_back();
   KVRM_CHECK(id.value == num_taken_, "PAGER-5: superblocks are taken in order of address");
@@ -166,7 +170,7 @@ void PagePool::PopulateSpare() {
   const SuperblockId id = absent_.back();
   absent_.pop_back();
   range_.Populate(id.value * geometry_.superblock_bytes, geometry_.superblock_bytes);
-  spares_.push_back(id);
+  spares_.insert(spares_.begin(), id);  // those that there are come first
 }
 
 void PagePool::DiscardSpares() {
@@ -180,8 +184,9 @@ void PagePool::DiscardSpares() {
   }
 }
 
-bool PagePool::NeedsSpare() const {
-  return spares_.empty() && !absent_.empty() && free_pages_ * 2 < geometry_.pages_per_superblock;
+bool PagePool::NeedsSpare(uint64_t pages) const {
+  const uint64_t ready = free_pages_ + spares_.size() * geometry_.pages_per_superblock;
+  return !absent_.empty() && (ready * 2 < geometry_.pages_per_superblock || ready < pages);
 }
 
 BinKey PagePool::KeyOf(uint64_t map) const {

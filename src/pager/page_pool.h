@@ -74,8 +74,9 @@ class PagePool {
   // Populates one superblock that TakeRun will need next, off the step path.
   void PopulateSpare();
   void DiscardSpares();
-  // True when few pages are left, no spare stands ready and the range has room for one.
-  bool NeedsSpare() const;
+  // True when few pages are left, spares included, and the range has room for another. Few: half a
+  // superblock, or less than the `pages` that one step may take.
+  bool NeedsSpare(uint64_t pages) const;
 
   const KvGroupGeometry& geometry() const { return geometry_; }
   std::byte* base() const { return range_.base(); }
@@ -93,6 +94,7 @@ class PagePool {
   SuperblockId newest_superblock() const { return SuperblockId{num_taken_ - 1}; }
   uint64_t pages_taken() const { return pages_taken_; }
   uint64_t pages_returned() const { return pages_returned_; }
+  uint64_t populated_in_verbs() const { return populated_in_verbs_; }
   PagerBooks books() const;
   // Everything but the sequences. Linear.
   void Describe(PagerSnapshot::Group& group) const;
@@ -140,6 +142,7 @@ class PagePool {
 
   uint64_t free_pages_ = 0;
   uint64_t pages_taken_ = 0, pages_returned_ = 0;
+  uint64_t populated_in_verbs_ = 0;
   uint64_t random_state_ = 0;
 };
 

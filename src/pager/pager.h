@@ -83,7 +83,8 @@ struct PagerCounters {
   uint64_t commits = 0, rollbacks = 0, savepoint_rollbacks = 0;
   uint64_t pages_taken = 0, pages_returned = 0;  // from and to the free maps
   uint64_t copy_on_write = 0;
-  uint64_t read_runs = 0;  // segments of all open sequences now
+  uint64_t superblocks_populated_in_verbs = 0;  // Reserve found no spare and had to make its own
+  uint64_t read_runs = 0;                       // segments of all open sequences now
 };
 
 // A full copy of the pager's state for tests and dumps; plain data, compared by ==.

@@ -307,6 +307,43 @@ TEST(PagerLimbo, StepDoneOfAnOldEpochChangesNothing) {
 
 // ---- Maintain, memory
 
+TEST(PagerMaintain, TellsSuperblocksThatAVerbHadToPopulate) {
+  const auto pager = MakePager(TinyConfig(8));
+  const auto in_verbs = [&] { return pager->counters().superblocks_populated_in_verbs; };
+  EXPECT_EQ(in_verbs(), 0u);  // the null page's was populated by Create
+  pager->BeginStep();
+  const SeqId seq = OpenWith(*pager, 16 * 10);  // 7 pages are free
+  EXPECT_EQ(in_verbs(), 1u);
+  CommitAndComplete(*pager);
+  for (uint32_t pages = 11; pages <= 50; ++pages) {
+    (void)pager->Maintain();
+    pager->BeginStep();
+    EXPECT_EQ(pager->Reserve(seq, 16 * pages).status, ReserveStatus::kOk);
+    CommitAndComplete(*pager);
+  }
+  EXPECT_EQ(in_verbs(), 1u);
+}
+
+TEST(PagerMaintain, KeepsAPageReadyForEachOpenSequence) {
+  PagerConfig config = TinyConfig(16);
+  config.max_slots = 20;
+  const auto pager = MakePager(config);
+  pager->BeginStep();
+  std::vector<SeqId> sequences(20);
+  for (SeqId& seq : sequences) seq = *pager->Open();
+  CommitAndComplete(*pager);
+  for (uint32_t tokens = 16; tokens <= 16 * 4; tokens += 16) {
+    while (pager->Maintain()) {
+    }
+    pager->BeginStep();
+    for (const SeqId seq : sequences) {
+      EXPECT_EQ(pager->Reserve(seq, tokens).status, ReserveStatus::kOk);
+    }
+    CommitAndComplete(*pager);
+  }
+  EXPECT_EQ(pager->counters().superblocks_populated_in_verbs, 0u);
+}
+
 TEST(PagerMaintain, PopulatesOneSuperblockAheadOfNeed) {
   const auto pager = MakePager(TinyConfig(3));
   EXPECT_FALSE(pager->Maintain());  // seven pages are free
