@@ -1,6 +1,8 @@
 // The laws of sharing and of the step as a transaction, one test each, on small pools.
 #include <cstring>
 #include <memory>
+#include <random>
+#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -241,6 +243,55 @@ TEST(PagerRollback, ACopyThatNobodyNamesIsNotHandedOutWithinTheStep) {
   ExpectSound(*s.pager);
   s.pager->RollbackStep();
   EXPECT_EQ(s.pager->Snapshot(), s.before);
+}
+
+// A step of random edits of sequence `a`, beside b, whose pages it may share.
+struct RandomStep {
+  std::unique_ptr<Pager> pager = MakePager(TinyConfig(10));
+  SeqId a, b;
+  std::mt19937 random;
+  explicit RandomStep(uint32_t seed) : random(seed) {
+    pager->BeginStep();
+    a = OpenWith(*pager, 1 + random() % 200);
+    b = OpenWith(*pager, 40 + random() % 100);
+    const SeqId gone = OpenWith(*pager, 30);  // leaves a hole
+    CommitAndComplete(*pager);
+    pager->BeginStep();
+    pager->Close(gone);
+    (void)pager->Commit(2);  // its pages rest in limbo
+  }
+  void Edit() {
+    switch (random() % 4) {
+      case 0:
+        pager->Trim(a, random() % (pager->num_tokens(a) + 1));
+        return;
+      case 1:
+        pager->Trim(a, 0);
+        (void)pager->Alias(a, b, 1 + random() % 40);
+        return;
+      default:
+        EXPECT_EQ(pager->Reserve(a, pager->num_tokens(a) + random() % 40).status,
+                  ReserveStatus::kOk);
+    }
+  }
+};
+
+TEST(PagerRollback, AfterEveryKthEditOfARandomStepBothWaysLeadBack) {
+  for (uint32_t seed = 0; seed < 40; ++seed) {
+    for (uint32_t k = 1; k <= 12; ++k) {
+      SCOPED_TRACE("seed " + std::to_string(seed) + ", after edit " + std::to_string(k));
+      RandomStep step(seed);
+      const PagerSnapshot before = step.pager->Snapshot();
+      step.pager->BeginStep();
+      const auto mark = step.pager->Mark(step.a);
+      for (uint32_t i = 0; i < k; ++i) step.Edit();
+      step.pager->Rollback(mark);
+      ASSERT_EQ(step.pager->Snapshot(), before);
+      for (uint32_t i = 0; i < k; ++i) step.Edit();
+      step.pager->RollbackStep();
+      ASSERT_EQ(step.pager->Snapshot(), before);
+    }
+  }
 }
 
 TEST(PagerRollbackDeathTest, ASavepointOfAnotherStepIsABug) {
