@@ -181,9 +181,10 @@ bool Engine::Step() { return state_->Step(); }
 void Engine::Run() {
   State& s = *state_;
   for (;;) {
-    if (s.Step()) continue;
-    if (s.stopping) return;
-    if (s.pager->Maintain()) continue;  // one bounded chore, then a look at the queue
+    const bool stepped = s.Step();
+    if (!stepped && s.stopping) return;
+    const bool maintained = s.Maintain();  // under load, too: growth shall find its memory ready
+    if (stepped || maintained) continue;   // one bounded chore, then a look at the queue
     s.events.Wait();
   }
 }

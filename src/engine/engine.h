@@ -87,6 +87,7 @@ struct EngineMetrics {
   ExecutorCounters exec;
   FrameBuilder::Reads reads;
   int64_t plan_us = 0, edit_commit_us = 0, run_us = 0, sample_us = 0, step_us = 0;  // totals
+  int64_t maintain_us = 0;  // between steps, as of the last step
   int64_t longest_gap_us = 0;
 };
 

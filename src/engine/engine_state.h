@@ -62,7 +62,6 @@ struct Engine::State {
   std::map<RequestId, std::unique_ptr<LiveRequest>> live;
   std::vector<LiveRequest*> by_slot;  // [max_slots] of the sequence that holds it; else stale
   std::vector<RequestId> ended;       // finished; their sequences close in the next step's edit
-  uint32_t no_longer_waiting = 0;     // since the last drain
   uint32_t num_running = 0;           // live and running
   std::vector<Event> drained;         // scratch
   bool stopping = false;
@@ -81,6 +80,7 @@ struct Engine::State {
 
   // ---- the step (step.cc)
   bool Step();
+  bool Maintain();
   bool DrainEvents();
   void PlanAndEdit();
   bool Commit();

@@ -134,6 +134,47 @@ TEST(Engine, AFullQueueIsNoRoomAndOpensAgain) {
   EXPECT_EQ(rig.sink().num_finished(), 3u);
 }
 
+// Found in review: the count was told to the queue before the cancel was seen, and never after.
+TEST(Engine, ARequestCancelledInTheDrainThatBroughtItLeavesItsPlaceInTheQueue) {
+  Rig rig({.slots = 1, .max_queued = 1});
+  for (int again = 0; again < 3; ++again) {
+    const RequestId id = rig.Submit(Greedy({1}, 3));
+    rig.engine().Cancel(id);
+    EXPECT_FALSE(rig.Step());
+    EXPECT_EQ(rig.stream(id).finish.reason, StopReason::kCancelled);
+  }
+  const RequestId last = rig.Submit(Greedy({1}, 3));  // expects that it is taken
+  rig.Drain();
+  EXPECT_EQ(rig.stream(last).tokens.size(), 3u);
+}
+
+// A sink that submits again as soon as it hears of the end.
+struct Resubmitter final : EventSink {
+  void OnToken(RequestId, const TokenEvent&) override {}
+  void OnFinish(RequestId, const FinishEvent&) override {
+    GenerateRequest request = Greedy({1}, 2);
+    request.sink = &next;
+    taken = engine->Submit(std::move(request)).ok();
+  }
+  testing::Collector next;
+  Engine* engine = nullptr;
+  bool taken = false;
+};
+
+TEST(Engine, ASinkThatHearsOfAnEndFindsThePlaceFree) {
+  ManualClock clock;
+  const auto engine = testing::MakeEngine({.slots = 1, .max_queued = 1}, clock);
+  Resubmitter sink;
+  sink.engine = engine.get();
+  GenerateRequest request = Greedy({1}, 3);
+  request.sink = &sink;
+  const auto id = engine->Submit(std::move(request));
+  ASSERT_TRUE(id.ok());
+  engine->Cancel(*id);
+  while (engine->Step() || sink.next.num_finished() == 0) ASSERT_TRUE(sink.taken);
+  EXPECT_EQ(sink.next.num_finished(), 1u);
+}
+
 TEST(Engine, ACancelledRequestGivesItsPagesBackInTheNextCommit) {
   Rig rig({.slots = 4});
   const RequestId id = rig.Submit(Greedy(RandomPrompt(100, 1), 50));

@@ -38,12 +38,17 @@ void EventQueue::PushStop() {
   arrived_.notify_one();
 }
 
-bool EventQueue::Drain(uint32_t no_longer_waiting, std::vector<Event>* events) {
+bool EventQueue::Drain(std::vector<Event>* events) {
   events->clear();
   const std::lock_guard lock(mutex_);
   events->swap(events_);
-  waiting_ -= no_longer_waiting;
   return stop_;
+}
+
+void EventQueue::NoLongerWaiting(uint32_t count) {
+  if (count == 0) return;
+  const std::lock_guard lock(mutex_);
+  waiting_ -= count;
 }
 
 void EventQueue::Wait() {

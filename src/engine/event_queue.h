@@ -1,8 +1,8 @@
 // The engine's only entrance: submits and cancels in the order in which they came, and the wish to
 // stop. Drained once at the start of each step.
 //
-// Thread class: thread-safe; Drain and Wait from the engine thread only. A lock is held for a push
-// or a swap, never during a step.
+// Thread class: thread-safe; Drain, NoLongerWaiting and Wait from the engine thread only. A lock is
+// held for a push, a swap or a count, never during a step.
 #pragma once
 
 #include <condition_variable>
@@ -32,9 +32,11 @@ class EventQueue {
   void PushCancel(RequestId id);
   void PushStop();
 
-  // Moves all events into `events` (cleared first; its capacity is reused). `no_longer_waiting`:
-  // requests that were admitted or ended since the last call. Returns whether to stop.
-  bool Drain(uint32_t no_longer_waiting, std::vector<Event>* events);
+  // Moves all events into `events` (cleared first; its capacity is reused). Returns whether to
+  // stop.
+  bool Drain(std::vector<Event>* events);
+  // `count` requests were admitted, or ended without having been: that many may be pushed anew.
+  void NoLongerWaiting(uint32_t count);
   // Sleeps until there is an event or the wish to stop.
   void Wait();
 

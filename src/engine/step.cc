@@ -48,11 +48,19 @@ bool Engine::State::Step() {
   return true;
 }
 
+// One chore of the pager between two steps. Returns true when something was done.
+bool Engine::State::Maintain() {
+  Laps laps;
+  const bool done = pager->Maintain();
+  laps.Add(&metrics.maintain_us);
+  return done;
+}
+
 // ---- before the step
 
 // Returns whether there is a step to do: something to compute, or pages to give back.
 bool Engine::State::DrainEvents() {
-  const bool stop = events.Drain(std::exchange(no_longer_waiting, 0), &drained);
+  const bool stop = events.Drain(&drained);
   for (Event& event : drained) {
     if (event.kind == Event::Kind::kSubmit) {
       Accept(event);
@@ -167,6 +175,7 @@ void Engine::State::BuildRows() {
 
 // What the committed plan means for requests: only now has it happened.
 void Engine::State::NotePlan() {
+  uint32_t no_longer_waiting = 0;
   for (const RequestId id : plan->admitted) {
     LiveRequest& request = *live.find(id)->second;
     request.running = true;
@@ -177,6 +186,7 @@ void Engine::State::NotePlan() {
     request.tokens.reserve(request.max_tokens);  // so that decoding does not allocate
     ++no_longer_waiting;
   }
+  events.NoLongerWaiting(no_longer_waiting);
   for (const RequestId id : plan->preempted) {
     LiveRequest& request = *live.find(id)->second;
     request.running = false;
@@ -317,7 +327,7 @@ void Engine::State::Finish(LiveRequest& request, StopReason reason, std::string 
     scheduler.Remove(id, *pager);  // it only queues: no edit
   }
   num_running -= request.running ? 1 : 0;
-  no_longer_waiting += request.admitted ? 0 : 1;
+  if (!request.admitted) events.NoLongerWaiting(1);  // at once: the sink may submit anew
   uint64_t& count = reason == StopReason::kCancelled ? metrics.requests_cancelled
                     : reason == StopReason::kError   ? metrics.requests_failed
                                                      : metrics.requests_finished;

@@ -86,6 +86,29 @@ TEST(Threads, FourThatSubmitAndCancelEachGetTheirOwnTokens) {
   EXPECT_EQ(metrics.books.in_use, 1u);  // the null page
 }
 
+// The step that needs a superblock finds it populated: Run() does one chore after each step. Only
+// what a first step takes beyond the first superblock's 7 pages nobody can know beforehand.
+TEST(Threads, SteadyGrowthPopulatesNoSuperblockInAStep) {
+  for (const uint32_t streams : {1u, 3u, 12u}) {
+    SystemClock clock;
+    const auto engine =
+        MakeEngine({.slots = streams, .max_seq_tokens = 390, .validate = false}, clock);
+    std::vector<Waiter> waiters(streams);
+    for (Waiter& waiter : waiters) {
+      GenerateRequest request = Greedy({1}, 0);
+      request.sink = &waiter;
+      EXPECT_TRUE(engine->Submit(request).ok());
+    }
+    std::thread runner([&] { engine->Run(); });  // now, so that all grow in step
+    for (Waiter& waiter : waiters) waiter.Wait();
+    engine->Stop();
+    runner.join();
+    const EngineMetrics metrics = engine->Metrics();
+    EXPECT_GE(metrics.books.superblocks, streams * 3u);
+    EXPECT_EQ(metrics.pager.superblocks_populated_in_verbs, streams > 7 ? 1u : 0u);
+  }
+}
+
 TEST(Threads, StopEndsWhatIsOpenAndRunReturns) {
   SystemClock clock;
   const auto engine = MakeEngine({.slots = 2, .max_seq_tokens = 390, .validate = false}, clock);
