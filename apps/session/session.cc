@@ -6,27 +6,13 @@
 #include <ctime>
 #include <filesystem>
 #include <random>
+#include <utility>
 
 #include "session/model_path.h"
 #include "session/progress_bar.h"
+#include "text/utf8.h"
 
 namespace kvrm::cli {
-namespace {
-
-std::string TokenText(const Tokenizer& tokenizer, TokenId id) {
-  return id < 0 ? std::string() : std::string(tokenizer.TokenBytes(id, /*with_special=*/true));
-}
-
-// As Llama-3.2's template asks for it; the date of the run.
-std::string Today() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  localtime_r(&now, &parts);
-  char text[32];
-  return std::string(text, std::strftime(text, sizeof(text), "%d %b %Y", &parts));
-}
-
-}  // namespace
 
 RuntimeOptions RuntimeOptionsOf(const OptionValues& values, const std::string& model_path) {
   RuntimeOptions options;
@@ -63,34 +49,27 @@ Result<Session> OpenSession(const OptionValues& values, ChatUse chat) {
 
 std::string Banner(const Runtime& runtime, const std::string& model_path) {
   const Engine& engine = *runtime.engine;
+  std::string file = std::filesystem::path(model_path).filename().string();
   const std::string& name = runtime.model->config().name;
+  if (!name.empty()) file += " (" + ForMessage(name) + ")";
   return fmt::format("{}: {}, {} of weights; KV {} = {} tokens; ctx {} x {} slots; {} threads, {}",
-                     name.empty() ? std::filesystem::path(model_path).filename().string() : name,
-                     runtime.model->encoding_summary(), SizeText(runtime.model->weight_bytes()),
-                     SizeText(runtime.kv_bytes), engine.kv_tokens(), runtime.ctx,
-                     engine.config().max_slots, runtime.pool->num_threads(),
-                     engine.executor_info().name);
+                     file, runtime.model->encoding_summary(),
+                     SizeText(runtime.model->weight_bytes()), SizeText(runtime.kv_bytes),
+                     engine.kv_tokens(), runtime.ctx, engine.config().max_slots,
+                     runtime.pool->num_threads(), engine.executor_info().name);
 }
 
 std::vector<TokenId> EncodePrompt(const Tokenizer& tokenizer, std::string_view text) {
   std::vector<TokenId> ids = tokenizer.Encode(text, SpecialTokens::kParse);
-  const TokenizerSpec& spec = tokenizer.spec();
-  if (spec.add_bos && spec.bos >= 0 && (ids.empty() || ids.front() != spec.bos)) {
-    ids.insert(ids.begin(), spec.bos);
-  }
+  AddStartToken(tokenizer, ids);
   return ids;
 }
 
 Result<std::vector<TokenId>> EncodeChat(const Session& session,
                                         const std::vector<ChatMessage>& messages) {
-  const Tokenizer& tokenizer = *session.tokenizer;
   RenderOptions options;
-  options.bos_token = TokenText(tokenizer, tokenizer.spec().bos);
-  options.eos_token = TokenText(tokenizer, tokenizer.spec().eos);
-  options.strftime_now = Today();
-  auto pieces = session.chat_template->Render(messages, options);
-  if (!pieces.ok()) return pieces.error();
-  return EncodePieces(tokenizer, *pieces);
+  options.strftime_now = ChatDate(std::time(nullptr));
+  return kvrm::EncodeChat(*session.tokenizer, *session.chat_template, messages, std::move(options));
 }
 
 SamplingParams SamplingOf(const OptionValues& values) {

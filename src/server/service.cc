@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <random>
 
 #include "base/check.h"
+#include "text/utf8.h"
 
 namespace kvrm {
 namespace {
@@ -37,9 +37,7 @@ ApiError QueueFull(const std::string& message) {
 }
 
 // What a client sent, cut to what a message or a log line should repeat.
-std::string Shortened(std::string_view text) {
-  return SanitizeUtf8(text.substr(0, kMaxRepeatedBytes));
-}
+std::string Shortened(std::string_view text) { return ForMessage(text, kMaxRepeatedBytes); }
 
 std::string Hex(uint64_t value) {
   char digits[17];
@@ -51,15 +49,6 @@ int64_t WallSeconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
-}
-
-std::string TodayText() {
-  const std::time_t now = WallSeconds();
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[32];
-  const size_t size = std::strftime(text, sizeof(text), "%d %b %Y", &utc);
-  return {text, size};
 }
 
 uint64_t RandomSeed() {
@@ -88,11 +77,6 @@ Service::Service(ServiceConfig config, Engine& engine, const Tokenizer& tokenize
     const auto bytes = tokenizer.TokenBytes(static_cast<TokenId>(id), /*with_special=*/true);
     max_token_bytes_ = std::max(max_token_bytes_, bytes.size());
   }
-  const auto text_of = [&tokenizer](TokenId id) {
-    return id < 0 ? std::string() : std::string(tokenizer.TokenBytes(id, /*with_special=*/true));
-  };
-  bos_text_ = text_of(tokenizer.spec().bos);
-  eos_text_ = text_of(tokenizer.spec().eos);
 }
 
 Service::~Service() = default;
@@ -145,15 +129,11 @@ std::variant<std::vector<TokenId>, ApiError> Service::ChatTokens(
   for (const auto& message : request.messages) num_bytes += message.content.size();
   if (auto error = CheckBytes("messages", num_bytes)) return std::move(*error);
   RenderOptions options;
-  options.bos_token = bos_text_;
-  options.eos_token = eos_text_;
-  options.strftime_now = TodayText();
-  auto pieces = chat_template_->Render(request.messages, options);
-  if (!pieces.ok()) return BadField("messages", pieces.error().message);
-  std::vector<TokenId> ids = EncodePieces(tokenizer_, *pieces);
-  AddBos(ids);
-  if (auto error = CheckLength("messages", ids.size())) return std::move(*error);
-  return ids;
+  options.strftime_now = ChatDate(WallSeconds());
+  auto ids = EncodeChat(tokenizer_, *chat_template_, request.messages, std::move(options));
+  if (!ids.ok()) return BadField("messages", ids.error().message);
+  if (auto error = CheckLength("messages", ids->size())) return std::move(*error);
+  return std::move(ids).value();
 }
 
 std::variant<std::vector<TokenId>, ApiError> Service::PromptTokens(const Prompt& prompt,
@@ -163,7 +143,7 @@ std::variant<std::vector<TokenId>, ApiError> Service::PromptTokens(const Prompt&
     if (auto error = CheckBytes(path, text->size())) return std::move(*error);
     // A raw prompt may spell control tokens: it is the whole prompt, there is nothing to forge.
     ids = tokenizer_.Encode(*text, SpecialTokens::kParse);
-    AddBos(ids);
+    AddStartToken(tokenizer_, ids);
   } else {
     ids = std::get<std::vector<TokenId>>(prompt);
     for (size_t i = 0; i < ids.size(); ++i) {
@@ -175,12 +155,6 @@ std::variant<std::vector<TokenId>, ApiError> Service::PromptTokens(const Prompt&
   }
   if (auto error = CheckLength(path, ids.size())) return std::move(*error);
   return ids;
-}
-
-void Service::AddBos(std::vector<TokenId>& ids) const {
-  const TokenizerSpec& spec = tokenizer_.spec();
-  if (!spec.add_bos || spec.bos < 0 || (!ids.empty() && ids[0] == spec.bos)) return;
-  ids.insert(ids.begin(), spec.bos);
 }
 
 std::optional<ApiError> Service::CheckLength(const std::string& path, size_t num_tokens) const {
@@ -209,9 +183,7 @@ void Service::LogUnknownFields(const std::vector<std::string>& names) const {
   for (const auto& name : names) {
     const std::string shown = Shortened(name);
     if (logged_fields_.size() >= kMaxLoggedFields || !logged_fields_.insert(shown).second) continue;
-    std::string line = "ignoring unknown request field '";
-    for (const char c : shown) line += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
-    config_.log(line + "'");
+    config_.log("ignoring unknown request field '" + shown + "'");
   }
 }
 

@@ -82,7 +82,6 @@ class Service {
                                                             const std::string& path) const;
   std::optional<ApiError> CheckLength(const std::string& path, size_t num_tokens) const;
   std::optional<ApiError> CheckBytes(const std::string& path, size_t num_bytes) const;
-  void AddBos(std::vector<TokenId>& ids) const;
   void LogUnknownFields(const std::vector<std::string>& names) const;
   void CancelOpenChoices(const Generation& generation);
   void Count(const Generation& generation);
@@ -95,7 +94,6 @@ class Service {
   const ChatTemplate* const chat_template_;  // null: the model has none
   const uint32_t ctx_;                       // most tokens of a sequence
   size_t max_token_bytes_ = 1;               // bytes of the longest token
-  std::string bos_text_, eos_text_;
 
   Mailbox mailbox_;
 

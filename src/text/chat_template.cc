@@ -1,5 +1,6 @@
 #include "text/chat_template.h"
 
+#include <ctime>
 #include <span>
 #include <utility>
 
@@ -87,6 +88,29 @@ std::vector<TokenId> EncodePieces(const Tokenizer& tokenizer,
     at = end;
   }
   return tokenizer.EncodeRanges(JoinPieces(pieces), control);
+}
+
+Result<std::vector<TokenId>> EncodeChat(const Tokenizer& tokenizer,
+                                        const ChatTemplate& chat_template,
+                                        const std::vector<ChatMessage>& messages,
+                                        RenderOptions options) {
+  const auto text_of = [&tokenizer](TokenId id) {
+    return id < 0 ? std::string() : std::string(tokenizer.TokenBytes(id, /*with_special=*/true));
+  };
+  options.bos_token = text_of(tokenizer.spec().bos);
+  options.eos_token = text_of(tokenizer.spec().eos);
+  KVRM_ASSIGN_OR_RETURN(const auto pieces, chat_template.Render(messages, options));
+  std::vector<TokenId> ids = EncodePieces(tokenizer, pieces);
+  AddStartToken(tokenizer, ids);
+  return ids;
+}
+
+std::string ChatDate(int64_t unix_seconds) {
+  const auto seconds = static_cast<std::time_t>(unix_seconds);
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  char text[32];
+  return {text, std::strftime(text, sizeof(text), "%d %b %Y", &utc)};
 }
 
 }  // namespace kvrm

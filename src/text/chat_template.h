@@ -3,6 +3,7 @@
 // line. Immutable after creation; thread-safe. Render is bounded in output bytes and loop steps.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -49,5 +50,17 @@ std::string JoinPieces(const std::vector<RenderedPiece>& pieces);
 // template and user text comes out as the reference tokenizer makes it.
 std::vector<TokenId> EncodePieces(const Tokenizer& tokenizer,
                                   const std::vector<RenderedPiece>& pieces);
+
+// A conversation as the model reads it: rendered, encoded, with the start token where the model
+// asks for it and the template did not write it. The tokenizer's start and end token stand in for
+// those of `options`. Errors: those of Render.
+Result<std::vector<TokenId>> EncodeChat(const Tokenizer& tokenizer,
+                                        const ChatTemplate& chat_template,
+                                        const std::vector<ChatMessage>& messages,
+                                        RenderOptions options);
+
+// strftime_now as Llama-3.2's template asks for it, "29 Nov 2026". UTC: the place where a program
+// runs must not change the prompt.
+std::string ChatDate(int64_t unix_seconds);
 
 }  // namespace kvrm

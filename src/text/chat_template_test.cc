@@ -10,6 +10,7 @@
 
 #include "base/test_data.h"
 #include "text/test_vocabulary.h"
+#include "text/utf8.h"
 
 namespace kvrm {
 namespace {
@@ -241,6 +242,46 @@ TEST(ChatTemplate, WithoutADateThereIsNoClock) {
   const auto chat_template = MustParse("{{ strftime_now is defined }}");
   EXPECT_EQ(JoinPieces(MustRender(*chat_template, {})), "False");
   EXPECT_EQ(JoinPieces(MustRender(*chat_template, {}, {.strftime_now = "1 Jan"})), "True");
+}
+
+// Llama-family templates differ in whether they write the start token themselves.
+TEST(EncodeChat, StartTokenComesOnceWhoeverAddsIt) {
+  TokenizerSpec spec = testing::MakeSmallVocabulary("gpt-2");
+  spec.add_bos = true;
+  spec.bos = static_cast<TokenId>(std::ranges::find(spec.tokens, "<s>") - spec.tokens.begin());
+  const TokenId bos = spec.bos;
+  const auto with_bos = Tokenizer::Create(spec);
+  spec.add_bos = false;
+  const auto without_bos = Tokenizer::Create(spec);
+  ASSERT_TRUE(with_bos.ok() && without_bos.ok());
+  const auto silent = MustParse("{{ messages[0].content }}");
+  const auto writes = MustParse("{{ bos_token }}{{ messages[0].content }}");
+  const std::vector<ChatMessage> messages = {{"user", "abc"}};
+  const auto encode = [&](const auto& tokenizer, const ChatTemplate& chat_template) {
+    auto ids = EncodeChat(**tokenizer, chat_template, messages, {});
+    KVRM_CHECK(ids.ok(), "the test's messages are rendered");
+    return std::move(ids).value();
+  };
+  const std::vector<TokenId> plain = encode(without_bos, *silent);
+  std::vector<TokenId> started = plain;
+  started.insert(started.begin(), bos);
+  EXPECT_NE(plain.front(), bos);
+  EXPECT_EQ(encode(with_bos, *silent), started);
+  EXPECT_EQ(encode(with_bos, *writes), started);
+  EXPECT_EQ(encode(without_bos, *writes), started);
+}
+
+TEST(EncodeChat, DateIsThatOfUtcInTheTemplatesForm) {
+  EXPECT_EQ(ChatDate(0), "01 Jan 1970");
+  EXPECT_EQ(ChatDate(1'709'251'199), "29 Feb 2024");
+}
+
+// What a terminal obeys must not come out of a file or a request: C0, DEL, and C1, whose U+009B
+// begins a control sequence as ESC [ does.
+TEST(Utf8, MessagesHoldNoControlCharacters) {
+  EXPECT_EQ(ForMessage("a\x1b[2Jb\nc\x7f"), "a?[2Jb\\nc?");
+  EXPECT_EQ(ForMessage("\xC2\x80\xC2\x9B\xC2\x9F"), "???");
+  EXPECT_EQ(ForMessage("\xC2\xA0\xC3\xA9"), "\xC2\xA0\xC3\xA9");
 }
 
 }  // namespace

@@ -62,4 +62,10 @@ bool Tokenizer::IsControl(TokenId id) const {
          spec_.types[static_cast<size_t>(id)] == TokenType::kControl;
 }
 
+void AddStartToken(const Tokenizer& tokenizer, std::vector<TokenId>& ids) {
+  const TokenizerSpec& spec = tokenizer.spec();
+  if (!spec.add_bos || spec.bos < 0 || (!ids.empty() && ids[0] == spec.bos)) return;
+  ids.insert(ids.begin(), spec.bos);
+}
+
 }  // namespace kvrm

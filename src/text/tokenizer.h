@@ -56,4 +56,7 @@ class Tokenizer {
   std::vector<TokenId> end_tokens_;
 };
 
+// Puts the start token before `ids` where the model asks for it and they do not begin with it.
+void AddStartToken(const Tokenizer& tokenizer, std::vector<TokenId>& ids);
+
 }  // namespace kvrm

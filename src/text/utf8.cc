@@ -90,7 +90,7 @@ std::string ForMessage(std::string_view text, size_t max_bytes) {
     const Utf8Step step = NextUtf8(text, at);
     if (step.status != Utf8Status::kValid) {
       out += kReplacementCharacter;
-    } else if (step.code_point < 0x20 || step.code_point == 0x7F) {
+    } else if (step.code_point < 0x20 || (step.code_point >= 0x7F && step.code_point < 0xA0)) {
       out += step.code_point == '\n' ? "\\n" : "?";
     } else {
       out += text.substr(at, step.length);

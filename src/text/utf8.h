@@ -33,7 +33,8 @@ void AppendUtf8(char32_t code_point, std::string& out);
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
-// `text` for an error message: valid UTF-8, on one line, at most `max_bytes` and an ellipsis.
+// `text` for a message or a log line: valid UTF-8, on one line, without the control characters that
+// a terminal obeys (C0, DEL, C1); at most `max_bytes` and an ellipsis.
 std::string ForMessage(std::string_view text, size_t max_bytes = 60);
 
 }  // namespace kvrm
