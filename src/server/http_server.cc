@@ -81,7 +81,9 @@ Status HttpServer::Listen() {
     if (!ec) break;
   }
   if (ec) return ListenError(config_, "cannot listen", ec);
-  port_ = acceptor_.local_endpoint(ec).port();
+  const Tcp::endpoint bound = acceptor_.local_endpoint(ec);
+  port_ = bound.port();
+  loopback_only_ = bound.address().is_loopback();
   return Ok();
 }
 
@@ -152,6 +154,8 @@ void HttpServer::OnAccept(const boost::system::error_code& ec, Tcp::socket socke
   ++counters_.connections_accepted;
   boost::system::error_code ignored;
   socket.set_option(Tcp::no_delay(true), ignored);
+  // A peer that vanished without a word, while its answer waits in the queue, is found out.
+  socket.set_option(net::socket_base::keep_alive(true), ignored);
   if (config_.send_buffer_bytes > 0) {
     const net::socket_base::send_buffer_size size(static_cast<int>(config_.send_buffer_bytes));
     socket.set_option(size, ignored);

@@ -40,6 +40,8 @@ class HttpServer {
   // ---- sessions
   const ServerConfig& config() const { return config_; }
   ServerPhase phase() const { return phase_; }
+  // Bound to a loopback address: only requests addressed to this machine are served.
+  bool loopback_only() const { return loopback_only_; }
   Service* service() { return service_.get(); }  // null while loading
   HttpCounters& counters() { return counters_; }
   void Log(std::string_view line) const { config_.log(line); }
@@ -64,8 +66,9 @@ class HttpServer {
   void EndDrain();
   void CloseAll();
 
-  ServerConfig config_;  // constant after construction
-  uint16_t port_ = 0;
+  ServerConfig config_;         // constant after construction
+  uint16_t port_ = 0;           // set by Listen
+  bool loopback_only_ = false;  // set by Listen
 
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;

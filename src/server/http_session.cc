@@ -9,6 +9,8 @@
 #include <boost/beast/http/read.hpp>
 #include <cerrno>
 
+#include "server/head_check.h"
+
 namespace kvrm {
 namespace {
 
@@ -27,16 +29,6 @@ constexpr auto kLingerTime = std::chrono::seconds(2);
 constexpr uint32_t kRetryAfterSeconds = 1;
 
 std::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
-
-ApiError HttpError(int status, std::string message, std::string code) {
-  ApiError error;
-  error.status = status;
-  error.message = std::move(message);
-  error.code = std::move(code);
-  if (status == 503) error.type = "unavailable_error";
-  if (status == 500) error.type = "server_error";
-  return error;
-}
 
 }  // namespace
 
@@ -102,7 +94,9 @@ void HttpSession::OnHead(const Error& ec) {
   head_only_ = head.method() == http::verb::head;
   match_ = MatchRoute(View(head.target()));
   if (IsPlainHeaderValue(View(head["X-Request-ID"]))) request_id_ = head["X-Request-ID"];
-  if (auto error = CheckHead()) {
+  const HeadRules rules{match_.route, server_.phase(), server_.loopback_only(),
+                        server_.config().host};
+  if (auto error = CheckHead(head, rules)) {
     // An unread body would be taken for the next request.
     if (!parser_->is_done()) keep_alive_ = false;
     return RespondError(*error);
@@ -116,17 +110,23 @@ void HttpSession::OnHead(const Error& ec) {
 void HttpSession::RefuseHead(const Error& ec) {
   keep_alive_ = false;
   if (ec == http::error::header_limit) {
+    const uint64_t limit = server_.config().max_header_bytes;
     return RespondError(HttpError(431,
-                                  "the header is above the limit of " +
-                                      std::to_string(server_.config().max_header_bytes) + " bytes",
+                                  "the header has " + std::to_string(limit + 1) +
+                                      " bytes or more, at most " + std::to_string(limit) +
+                                      " are taken",
                                   "header_too_large"));
   }
   if (ec == http::error::body_limit) {
+    const uint64_t limit = server_.config().max_body_bytes;
+    // Already known to be a number; absent of a chunked body.
+    const std::string length(View(parser_->get()[http::field::content_length]));
+    const std::string size =
+        length.empty() ? std::to_string(limit + 1) + " bytes or more" : length + " bytes";
     match_ = MatchRoute(View(parser_->get().target()));
-    return RespondError(HttpError(413,
-                                  "the body is above the limit of " +
-                                      std::to_string(server_.config().max_body_bytes) + " bytes",
-                                  "body_too_large"));
+    return RespondError(
+        HttpError(413, "the body has " + size + ", at most " + std::to_string(limit) + " are taken",
+                  "body_too_large"));
   }
   const bool from_peer = ec.category() == http::make_error_code(http::error::bad_method).category();
   if (!from_peer || ec == http::error::end_of_stream || ec == http::error::partial_message) {
@@ -135,86 +135,14 @@ void HttpSession::RefuseHead(const Error& ec) {
   RespondError(HttpError(400, "not valid HTTP: " + ec.message(), "bad_http"));
 }
 
-std::optional<ApiError> HttpSession::CheckHead() {
-  if (auto error = CheckFraming()) return error;
-  const auto method = parser_->get().method();
-  if (match_.route == Route::kNone) {
-    return HttpError(404, "unknown path; see docs/server.md for those served", "not_found");
-  }
-  const bool read = method == http::verb::get || method == http::verb::head;
-  if (IsPost(match_.route) ? method != http::verb::post : !read) {
-    return HttpError(405,
-                     "method not allowed here, only " + std::string(AllowedMethods(match_.route)),
-                     "method_not_allowed");
-  }
-  if (match_.route == Route::kHealth || match_.route == Route::kMetrics) return std::nullopt;
-  if (server_.phase() == ServerPhase::kLoading) {
-    return HttpError(503, "the model is loading", "loading");
-  }
-  if (server_.phase() == ServerPhase::kDraining) {
-    return HttpError(503, "the server is shutting down", "shutting_down");
-  }
-  return IsPost(match_.route) ? CheckContent() : std::nullopt;
-}
-
-// What lets one connection be read as two different request sequences is refused.
-std::optional<ApiError> HttpSession::CheckFraming() const {
-  const auto& head = parser_->get();
-  if (head.version() != 11 && head.version() != 10) {
-    return HttpError(505, "only HTTP/1.1 and HTTP/1.0 are spoken here", "bad_version");
-  }
-  const auto hosts = head.count(http::field::host);
-  if (hosts > 1 || (hosts == 0 && head.version() == 11)) {
-    return HttpError(400, "Host: must be given once, not " + std::to_string(hosts) + " times",
-                     "bad_host");
-  }
-  if (head.count(http::field::transfer_encoding) > 1 ||
-      (head.count(http::field::transfer_encoding) == 1 &&
-       (head.version() == 10 ||
-        !beast::iequals(head[http::field::transfer_encoding], "chunked")))) {
-    return HttpError(400, "Transfer-Encoding: only chunked is taken", "bad_transfer_encoding");
-  }
-  return std::nullopt;
-}
-
-std::optional<ApiError> HttpSession::CheckContent() const {
-  const auto& head = parser_->get();
-  // A browser page of another origin can post text/plain without asking, but not JSON.
-  if (head.count(http::field::content_type) > 0) {
-    const auto type = head[http::field::content_type];
-    const auto essence = type.substr(0, type.find_first_of("; \t"));
-    if (!beast::iequals(essence, "application/json")) {
-      return HttpError(400, "Content-Type: must be application/json", "bad_content_type");
-    }
-  }
-  if (head.count(http::field::content_encoding) > 0 &&
-      !beast::iequals(head[http::field::content_encoding], "identity")) {
-    return HttpError(400, "Content-Encoding: only identity is taken", "bad_content_encoding");
-  }
-  if (head.count(http::field::expect) > 0 &&
-      !beast::iequals(head[http::field::expect], "100-continue")) {
-    return HttpError(417, "Expect: only 100-continue is met", "bad_expect");
-  }
-  return std::nullopt;
-}
-
 void HttpSession::ReadBody() {
   state_ = State::kBody;
-  const auto length = parser_->content_length();
-  const uint64_t bytes = length ? *length : server_.config().max_body_bytes;
-  if (bytes > kSmallBodyBytes) {
-    if (!server_.TakeBodyBudget(bytes)) {
-      keep_alive_ = false;
-      return RespondError(HttpError(503, "too many large bodies at once", "busy"));
-    }
-    body_budget_ = bytes;
-  }
+  parser_->eager(true);
+  if (!ChargeBody(parser_->content_length().value_or(0))) return RefuseBody();
   const auto read = [](HttpSession& self, const Error& ec, size_t) {
     if (ec) return self.Close();
     self.stream_.expires_after(self.server_.config().body_timeout);
-    http::async_read(
-        self.stream_, self.buffer_, *self.parser_,
-        self.Guarded([](HttpSession& again, const Error& done, size_t) { again.OnBody(done); }));
+    self.ReadMoreBody();
   };
   if (parser_->get().count(http::field::expect) == 0 || parser_->is_done()) {
     return read(*this, {}, 0);
@@ -223,13 +151,41 @@ void HttpSession::ReadBody() {
   net::async_write(stream_, net::buffer(kContinue), Guarded(read));
 }
 
-void HttpSession::OnBody(const Error& ec) {
-  if (!ec) return BeginAnswer();
+// Chunked bodies do not say how large they will be: they are charged as they grow.
+void HttpSession::ReadMoreBody() {
+  if (parser_->is_done()) return BeginAnswer();
+  http::async_read_some(stream_, buffer_, *parser_,
+                        Guarded([](HttpSession& self, const Error& ec, size_t) {
+                          if (ec) return self.OnBodyFailed(ec);
+                          if (!self.ChargeBody(self.parser_->get().body().size())) {
+                            return self.RefuseBody();
+                          }
+                          self.ReadMoreBody();
+                        }));
+}
+
+void HttpSession::OnBodyFailed(const Error& ec) {
   ReleaseBodyBudget();
-  if (ec == http::error::body_limit || ec == http::error::buffer_overflow) {
-    return RefuseHead(http::error::body_limit);
-  }
-  RefuseHead(ec);
+  const bool too_large = ec == http::error::body_limit || ec == http::error::buffer_overflow;
+  RefuseHead(too_large ? Error(http::error::body_limit) : ec);
+}
+
+// Raises the room taken to that of a body of `bytes`; false = there is none.
+bool HttpSession::ChargeBody(uint64_t bytes) {
+  if (bytes <= kSmallBodyBytes || bytes <= body_budget_) return true;
+  if (!server_.TakeBodyBudget(bytes - body_budget_)) return false;
+  body_budget_ = bytes;
+  return true;
+}
+
+void HttpSession::RefuseBody() {
+  ReleaseBodyBudget();
+  keep_alive_ = false;
+  RespondError(HttpError(503,
+                         "bodies of more than " +
+                             std::to_string(server_.config().max_pending_body_bytes) +
+                             " bytes at once, all together",
+                         "busy"));
 }
 
 void HttpSession::ReleaseBodyBudget() { server_.ReturnBodyBudget(std::exchange(body_budget_, 0)); }

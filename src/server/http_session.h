@@ -47,12 +47,12 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession>,
   void AwaitRequest();
   void ReadHead();
   void OnHead(const Error& ec);
-  std::optional<ApiError> CheckHead();
-  std::optional<ApiError> CheckFraming() const;
-  std::optional<ApiError> CheckContent() const;
   void RefuseHead(const Error& ec);
   void ReadBody();
-  void OnBody(const Error& ec);
+  void ReadMoreBody();
+  bool ChargeBody(uint64_t bytes);
+  void RefuseBody();
+  void OnBodyFailed(const Error& ec);
   void ReleaseBodyBudget();
 
   // ---- answering

@@ -9,6 +9,7 @@ namespace kvrm {
 namespace {
 
 constexpr std::string_view kModelPrefix = "/v1/models/";
+constexpr std::string_view kScheme = "http://";
 constexpr size_t kMaxEchoedHeader = 128;
 
 struct RoutePath {
@@ -42,18 +43,56 @@ std::string PercentDecode(std::string_view text) {
   return out;
 }
 
+bool EqualsIgnoreCase(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [&](char x, char y) { return lower(x) == lower(y); });
+}
+
+// "name:80", "name", "[::1]:80" without the port; empty when what follows the name is no port.
+std::string_view WithoutPort(std::string_view host) {
+  const size_t end = host.starts_with('[') ? host.find(']') + 1 : host.find(':');
+  const std::string_view name = host.substr(0, end);
+  const std::string_view rest = host.substr(name.size());
+  if (rest.empty()) return name;
+  return rest[0] == ':' && rest.find_first_not_of("0123456789", 1) == std::string_view::npos
+             ? name
+             : std::string_view();
+}
+
+// "127.A.B.C", four decimal numbers: no name that a resolver is asked for looks like it.
+bool IsLoopbackV4(std::string_view name) {
+  int parts = 0;
+  const char* at = name.data();
+  const char* const end = at + name.size();
+  while (at != end) {
+    uint32_t number = 0;
+    const auto [stop, error] = std::from_chars(at, end, number);
+    if (error != std::errc() || number > 255 || (parts == 0 && number != 127)) return false;
+    ++parts;
+    if (stop == end) break;
+    if (*stop != '.' || stop + 1 == end) return false;
+    at = stop + 1;
+  }
+  return parts == 4;
+}
+
 std::string_view StatusText(int status) {
   switch (status) {
     case 200:
       return "OK";
     case 400:
       return "Bad Request";
+    case 403:
+      return "Forbidden";
     case 404:
       return "Not Found";
     case 405:
       return "Method Not Allowed";
     case 413:
       return "Content Too Large";
+    case 415:
+      return "Unsupported Media Type";
     case 417:
       return "Expectation Failed";
     case 429:
@@ -85,7 +124,24 @@ void AppendField(std::string& out, std::string_view name, std::string_view value
 
 }  // namespace
 
+std::string_view TargetHost(std::string_view target) {
+  if (!EqualsIgnoreCase(target.substr(0, kScheme.size()), kScheme)) return {};
+  target.remove_prefix(kScheme.size());
+  return target.substr(0, target.find_first_of("/?"));
+}
+
+bool IsLocalHost(std::string_view host_value, std::string_view served_host) {
+  const std::string_view name = WithoutPort(host_value);
+  if (name.empty()) return false;
+  if (EqualsIgnoreCase(name, "localhost") || name == "[::1]" || IsLoopbackV4(name)) return true;
+  return EqualsIgnoreCase(name, served_host) ||
+         EqualsIgnoreCase(name, "[" + std::string(served_host) + "]");
+}
+
 RouteMatch MatchRoute(std::string_view target) {
+  if (const std::string_view host = TargetHost(target); !host.empty()) {
+    target.remove_prefix(kScheme.size() + host.size());
+  }
   const std::string_view path = target.substr(0, target.find('?'));
   RouteMatch match;
   for (const auto& entry : kRoutes) {

@@ -13,8 +13,14 @@ struct RouteMatch {
   Route route = Route::kNone;
   std::string model;  // of kModel, percent-decoded; any bytes
 };
-// `target` as in the request line; a query is ignored.
+// `target` as in the request line, a path or (absolute form) `http://HOST/path`; a query is
+// ignored.
 RouteMatch MatchRoute(std::string_view target);
+// HOST of a target in absolute form, else empty.
+std::string_view TargetHost(std::string_view target);
+// True when a Host value names this machine: localhost, 127.0.0.0/8, [::1], or `served_host` (a
+// name or an address, as the server was told to bind it), each with or without a port.
+bool IsLocalHost(std::string_view host_value, std::string_view served_host);
 std::string_view RouteName(Route route);       // for metrics
 bool IsPost(Route route);                      // else GET and HEAD
 std::string_view AllowedMethods(Route route);  // value of Allow

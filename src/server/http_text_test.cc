@@ -22,6 +22,31 @@ TEST(HttpText, RoutesIgnoreQueriesAndDecodeModelNames) {
   EXPECT_EQ(MatchRoute("/v1/models/a%zz%4").model, "a%zz%4");
 }
 
+TEST(HttpText, TargetsInAbsoluteFormAreRoutedByTheirPath) {
+  EXPECT_EQ(MatchRoute("http://127.0.0.1:8080/health").route, Route::kHealth);
+  EXPECT_EQ(MatchRoute("HTTP://localhost/v1/models/a?x=http://b/").model, "a");
+  EXPECT_EQ(MatchRoute("http://localhost").route, Route::kNone);
+  EXPECT_EQ(MatchRoute("http:///health").route, Route::kNone);
+  EXPECT_EQ(MatchRoute("ftp://localhost/health").route, Route::kNone);
+  EXPECT_EQ(TargetHost("http://a.b:1/c"), "a.b:1");
+  EXPECT_EQ(TargetHost("http://a?c/d"), "a");
+  EXPECT_EQ(TargetHost("/http://a/"), "");
+}
+
+TEST(HttpText, OnlyNamesOfThisMachineAreLocal) {
+  for (const char* host : {"localhost", "LocalHost:8080", "127.0.0.1", "127.255.3.4:1", "[::1]",
+                           "[::1]:8080", "box.lan", "BOX.lan:80"}) {
+    EXPECT_TRUE(IsLocalHost(host, "box.lan")) << host;
+  }
+  for (const char* host :
+       {"", ":80", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "127.0.0",
+        "127.0.0.256", "127.0.0.1.", "127.0.0.1.1", "128.0.0.1", "127.0.0.-1", "::1", "[::2]",
+        "[::1", "localhost:80x", "localhost:80@evil.example", "[::1]x", "user@localhost"}) {
+    EXPECT_FALSE(IsLocalHost(host, "box.lan")) << host;
+  }
+  EXPECT_TRUE(IsLocalHost("[fe80::1]:80", "fe80::1"));
+}
+
 TEST(HttpText, HeadSaysHowTheBodyIsFramed) {
   HeadFields fields;
   fields.content_type = "application/json";

@@ -1,23 +1,27 @@
 #include "server/json_reader.h"
 
+#include <charconv>
 #include <cmath>
 #include <limits>
 
 #include "text/text_stream.h"
+#include "text/utf8.h"
 
 namespace kvrm {
 namespace {
 
 constexpr size_t kMaxQuotedBytes = 64;
 
+// The shortest text that reads back as `value`.
 std::string NumberText(double value) {
-  std::string text = std::to_string(value);
-  while (text.find('.') != std::string::npos && (text.back() == '0' || text.back() == '.')) {
-    const bool point = text.back() == '.';
-    text.pop_back();
-    if (point) break;
-  }
-  return text;
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof(text), value).ptr};
+}
+
+std::string NumberText(const boost::json::value& v) {
+  if (const auto* i = v.if_int64()) return std::to_string(*i);
+  if (const auto* u = v.if_uint64()) return std::to_string(*u);
+  return NumberText(*v.if_double());
 }
 
 // The number as int64 when it is integral and fits.
@@ -39,11 +43,7 @@ std::string PathOf(std::string_view parent, std::string_view key) {
   return std::string(parent) + "." + std::string(key);
 }
 
-std::string Quoted(std::string_view text) {
-  const bool cut = text.size() > kMaxQuotedBytes;
-  std::string shown = SanitizeUtf8(text.substr(0, kMaxQuotedBytes));
-  return "'" + shown + (cut ? "...'" : "'");
-}
+std::string Quoted(std::string_view text) { return "'" + ForMessage(text, kMaxQuotedBytes) + "'"; }
 
 std::string_view KindName(const boost::json::value& v) {
   switch (v.kind()) {
@@ -100,13 +100,12 @@ bool JsonReader::Int(std::string_view path, const Value& v, int64_t low, int64_t
   const bool huge = v.if_uint64() != nullptr || (d != nullptr && *d > 9.0e15);
   const auto value =
       huge ? std::optional<int64_t>(std::numeric_limits<int64_t>::max()) : Integral(v);
-  if (!value) return Fail(path, "must be an integer");
+  if (!value) return Fail(path, NumberText(v) + " is not an integer");
   if (*value < low || *value > high) {
-    std::string limit = "must be at least " + std::to_string(low);
-    if (high < std::numeric_limits<int64_t>::max()) {
-      limit = "must be " + std::to_string(low) + " to " + std::to_string(high);
-    }
-    return Fail(path, limit + (huge ? "" : ", not " + std::to_string(*value)));
+    const bool bounded = high < std::numeric_limits<int64_t>::max();
+    return Fail(path, NumberText(v) + (bounded ? " is not between " + std::to_string(low) +
+                                                     " and " + std::to_string(high)
+                                               : " is not at least " + std::to_string(low)));
   }
   out = *value;
   return true;
@@ -118,13 +117,14 @@ bool JsonReader::Number(std::string_view path, const Value& v, double low, Low l
   const double value = v.to_number<double>();
   const bool above = low_kind == Low::kInclusive ? value >= low : value > low;
   if (!std::isfinite(value) || !above || !(value <= high)) {
-    return Fail(path, std::string("must be ") +
-                          (low_kind == Low::kInclusive ? "at least " : "above ") + NumberText(low) +
-                          " and at most " + NumberText(high));
+    const bool inclusive = low_kind == Low::kInclusive;
+    return Fail(path, NumberText(v) + (inclusive ? " is not between " : " is not above ") +
+                          NumberText(low) + (inclusive ? " and " : " and at most ") +
+                          NumberText(high));
   }
   const auto narrow = static_cast<float>(value);
   if (low_kind == Low::kExclusive && !(static_cast<double>(narrow) > low)) {
-    return Fail(path, "is too small to be told from " + NumberText(low));
+    return Fail(path, NumberText(v) + " is too small to be told from " + NumberText(low));
   }
   out = narrow;
   return true;

@@ -337,7 +337,7 @@ void RequestReader::MaxTokens(std::string_view name, const Value& v) {
   int64_t tokens = 0;
   if (!reader_.Int(name, v, -1, kInt64Max, tokens)) return;
   if (tokens == 0) {
-    reader_.Fail(name, "must be at least 1, or -1 for no limit, not 0");
+    reader_.Fail(name, "0 is not at least 1, nor -1 for no limit");
     return;
   }
   constexpr int64_t kNoLimit = std::numeric_limits<uint32_t>::max();
@@ -462,7 +462,7 @@ ApiError BadJson(const json::error_code& ec, size_t at) {
   ApiError error;
   error.message = "body: not valid JSON at byte " + std::to_string(at) + ": ";
   if (ec == json::error::too_deep) {
-    error.message += "nested deeper than " + std::to_string(kMaxJsonDepth);
+    error.message += "nested deeper than the limit of " + std::to_string(kMaxJsonDepth);
   } else {
     error.message += SanitizeUtf8(ec.message());
   }

@@ -312,7 +312,8 @@ TEST(B050, NestingIsBoundedWhereverItStands) {
       const std::string pair = "\"" + std::string(field) + "\":" + nested(depth);
       const ApiError error = Bad(Parse(Api::kChat, "{" + pair + "}"));
       EXPECT_EQ(error.code, "invalid_json");
-      EXPECT_NE(error.message.find("nested deeper than 32"), std::string::npos) << error.message;
+      EXPECT_NE(error.message.find("nested deeper than the limit of 32"), std::string::npos)
+          << error.message;
     }
     Bad(Parse(Api::kChat, "{\"x\":" + std::string(depth, '[')));
     Bad(Parse(Api::kChat, std::string(depth, '[')));

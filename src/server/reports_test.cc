@@ -114,9 +114,10 @@ TEST(B039, BadBytesOnTheWireAreRefusedAndTheNextRequestIsFine) {
   refused(ChatBody("a", R"(,"model":"no-such-\u0001-model")"), 404);
   HttpClient typed(server.port());
   typed.Send(
-      "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: \xFF\r\nContent-Length: " +
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+      "\xFF\r\nContent-Length: " +
       std::to_string(good.size()) + "\r\n\r\n" + good);
-  ExpectShapedError(typed.Receive(), 400);
+  ExpectShapedError(typed.Receive(), 415);
   const HttpAnswer model = Get(server.port(), "/v1/models/%FF%FE");
   ExpectShapedError(model, 404);
 }
@@ -257,11 +258,15 @@ TEST(B050, DeepAndHugeBodiesAreRefusedAndTheServerLives) {
   }
   // 64 MB, announced: refused from the head.
   HttpClient announced(server.port());
-  announced.Send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 67108864\r\n\r\n");
+  announced.Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+      "application/json\r\nContent-Length: 67108864\r\n\r\n");
   ExpectShapedError(announced.Receive(), 413);
   // 2 GB, chunked, no length: refused once it is past the limit, while the client still sends.
   HttpClient endless(server.port());
-  endless.Send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+  endless.Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+      "application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
   const std::string chunk = "100000\r\n" + std::string(1 << 20, 'x') + "\r\n";
   for (int i = 0; i < 16 && endless.Send(chunk); ++i) {
   }
