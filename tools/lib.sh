@@ -8,7 +8,8 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 log_dir=$root/build/log
 # shellcheck disable=SC2034  # used by get-model, rivals
-models_dir=${XDG_CACHE_HOME:-$HOME/.cache}/kvrm/models
+models_dir=${XDG_CACHE_HOME:-${HOME:?is not set; set it or XDG_CACHE_HOME, models are kept there}/.cache}
+models_dir+=/kvrm/models
 step_name='' step_hint='' step_start=0
 at_exit=()  # a script puts there the command that stops what it started
 exec 3>&1 4>&2
