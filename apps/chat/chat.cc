@@ -42,7 +42,7 @@ class Conversation {
       } else if (!line.empty()) {
         Turn(line);
       }
-      if (!writable_) return kExitFailed;
+      if (!writable_) return OutputFailed(values_);
     }
     if (terminal_) Show("\n");
     return exit_code_;

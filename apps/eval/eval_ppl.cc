@@ -4,14 +4,13 @@
 #include <boost/json.hpp>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
 #include "eval/perplexity.h"
 #include "kvrm/commands.h"
 #include "model/gguf.h"
+#include "options/read_all.h"
 #include "session/model_path.h"
 #include "session/progress_bar.h"
 #include "session/session.h"
@@ -25,9 +24,7 @@ namespace {
 constexpr uint32_t kLogitRows = 64;
 
 Result<std::vector<TokenId>> ReadTokens(const std::string& path, const Tokenizer& tokenizer) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file.is_open() || file.bad()) return NotFound("--file '" + path + "': cannot be read");
+  KVRM_ASSIGN_OR_RETURN(const std::string text, ReadAll("--file", path));
   std::vector<TokenId> ids = tokenizer.Encode(text, SpecialTokens::kAsText);
   const TokenizerSpec& spec = tokenizer.spec();
   if (spec.add_bos && spec.bos >= 0) ids.insert(ids.begin(), spec.bos);

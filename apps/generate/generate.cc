@@ -1,14 +1,13 @@
 // kvrm generate: one or more prompts, one batch, text or JSON lines.
+#include <algorithm>
 #include <boost/json.hpp>
 #include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "kvrm/commands.h"
+#include "options/read_all.h"
 #include "session/generation.h"
 #include "session/interrupt.h"
 #include "session/session.h"
@@ -16,23 +15,11 @@
 namespace kvrm::cli {
 namespace {
 
-Result<std::string> ReadWhole(const std::string& path) {
-  if (path == "-") {
-    return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file.is_open() || file.bad()) {
-    return NotFound("--file '" + path + "': cannot be read");
-  }
-  return text;
-}
-
 // The prompts in the order that the command documents: -p, then -f.
 Result<std::vector<std::string>> ReadPrompts(const OptionValues& values) {
   std::vector<std::string> prompts = values.Texts("prompt");
   for (const std::string& path : values.Texts("file")) {
-    KVRM_ASSIGN_OR_RETURN(std::string text, ReadWhole(path));
+    KVRM_ASSIGN_OR_RETURN(std::string text, ReadAll("--file", path));
     // A file's last line end is no part of what its author says to the model; raw text is exact.
     if (values.Flag("chat") && text.ends_with('\n')) text.pop_back();
     prompts.push_back(std::move(text));
@@ -170,8 +157,8 @@ class FramePrinter final : public StepObserver {
   int64_t left_;
 };
 
-// Runs all requests in one batch; true when each of them ended well and was printed.
-bool RunBatch(Session& session, const OptionValues& values, const std::vector<Request>& requests) {
+// Runs all requests in one batch. Done when each of them ended well and was printed.
+int RunBatch(Session& session, const OptionValues& values, const std::vector<Request>& requests) {
   std::vector<std::unique_ptr<Generation>> generations;
   OrderedOutput output(values, requests, generations);
   std::function<void(std::string_view)> stream;
@@ -194,9 +181,11 @@ bool RunBatch(Session& session, const OptionValues& values, const std::vector<Re
   const bool to_the_end =
       RunToEnd(engine, generations, ids, [&output] { return output.PrintFinished(); });
   output.PrintFinished();
-  bool all_well = to_the_end && output.writable();
-  for (const auto& generation : generations) all_well = all_well && !generation->failed();
-  return all_well;
+  if (!output.writable()) return OutputFailed(values);
+  if (!to_the_end) return Failed(values, Unavailable("interrupted"));
+  const bool all_well = std::none_of(generations.begin(), generations.end(),
+                                     [](const auto& generation) { return generation->failed(); });
+  return all_well ? kExitDone : kExitFailed;
 }
 
 }  // namespace
@@ -220,7 +209,7 @@ int RunGenerate(const OptionValues& values) {
   Engine& engine = *session->runtime->engine;
   FramePrinter frames(engine.pager().geometry(), values.Int("frames"));
   if (values.Int("frames") > 0) engine.SetObserver(&frames);
-  return RunBatch(*session, values, requests) ? kExitDone : kExitFailed;
+  return RunBatch(*session, values, requests);
 }
 
 }  // namespace kvrm::cli

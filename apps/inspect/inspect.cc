@@ -20,7 +20,7 @@ int RunInspect(const OptionValues& values) {
   if (!text.ends_with('\n')) text += '\n';
   const bool written =
       std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  return written ? kExitDone : Failed(values, Unavailable("standard output cannot be written"));
+  return written ? kExitDone : OutputFailed(values);
 }
 
 }  // namespace kvrm::cli

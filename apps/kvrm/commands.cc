@@ -26,6 +26,10 @@ int Failed(const OptionValues& values, const Error& error) {
   return Report(values, error.message, kExitFailed);
 }
 
+int OutputFailed(const OptionValues& values) {
+  return Report(values, "standard output cannot be written", kExitFailed);
+}
+
 int UsageError(const OptionValues& values, const std::string& message) {
   return Report(values, message, kExitUsage);
 }

@@ -26,6 +26,7 @@ int RunBenchVersus(const OptionValues& values);
 
 // Print "kvrm COMMAND: message" to standard error; return the exit code.
 int Failed(const OptionValues& values, const Error& error);
+int OutputFailed(const OptionValues& values);  // standard output cannot be written
 int UsageError(const OptionValues& values, const std::string& message);
 
 }  // namespace kvrm::cli

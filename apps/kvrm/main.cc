@@ -46,8 +46,8 @@ int Print(const std::string& text) {
   return kExitDone;
 }
 
-int Usage(const std::string& message) {
-  std::fprintf(stderr, "kvrm: %s\n", message.c_str());
+int Usage(const std::string& message, const std::string& command = "") {
+  std::fprintf(stderr, "kvrm%s: %s\n", command.c_str(), message.c_str());
   return kExitUsage;
 }
 
@@ -100,8 +100,8 @@ int Run(std::vector<std::string> words) {
   const Result<OptionValues> values = ParseOptions(
       command->bit, words, [](const std::string& name) { return std::getenv(name.c_str()); });
   if (!values.ok()) {
-    return Usage(std::string(command->name) + ": " + values.error().message + " (see `kvrm help " +
-                 std::string(command->name) + "`)");
+    const std::string name(command->name);
+    return Usage(values.error().message + " (see `kvrm help " + name + "`)", " " + name);
   }
   if (values->Flag("help")) return Print(CommandText(*command));
   if (command->bit == kHelp) return Help(*values);
@@ -121,8 +121,10 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   try {
     const int code = kvrm::cli::Run(std::vector<std::string>(argv + 1, argv + argc));
-    if (std::fflush(stdout) != 0 && code == kvrm::cli::kExitDone) return kvrm::cli::kExitFailed;
-    return code;
+    const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+    if (written || code != kvrm::cli::kExitDone) return code;
+    std::fputs("kvrm: standard output cannot be written\n", stderr);
+    return kvrm::cli::kExitFailed;
   } catch (const std::bad_alloc&) {
     std::fputs("kvrm: out of memory\n", stderr);
   } catch (const std::exception& error) {

@@ -121,6 +121,12 @@ constexpr OptionSpec kOptions[] = {
      "address to listen on", kServe},
     {"port", '\0', "", kInt, kSetting, false, 0, 65535, "", "8080", "N",
      "port to listen on; 0: any free one, printed", kServe},
+    {"alias", '\0', "", kText, kSetting, false, 0, 0, "", "", "NAME",
+     "the model's id in answers and /v1/models; default: its file's name", kServe},
+    {"strict-model", '\0', "", kFlag, kSetting, false, 0, 0, "", "false", "",
+     "refuse requests for another model with 404", kServe},
+    {"drain-seconds", '\0', "", kInt, kSetting, false, 0, 86400, "", "10", "N",
+     "after SIGTERM: seconds that open answers may go on", kServe},
     // ---- tokenize
     {"ids", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
      "print ids alone, separated by blanks", kTokenize},

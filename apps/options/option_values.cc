@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
+#include <sstream>
+
+#include "options/read_all.h"
 
 namespace kvrm::cli {
 namespace {
@@ -113,6 +115,10 @@ class OptionParser {
     }
     try {
       app.parse(std::move(reversed));
+    } catch (const CLI::ArgumentMismatch& error) {
+      // "--prompt: 1 required  missing": each option takes one value, so that one is what lacks.
+      const std::string message = error.what();
+      return InvalidInput(message.substr(0, message.find(':')) + " needs a value");
     } catch (const CLI::ParseError& error) {
       std::string message = error.what();
       std::replace(message.begin(), message.end(), '\n', ' ');
@@ -138,8 +144,8 @@ class OptionParser {
     const auto path = given_.find("config");
     if (path == given_.end()) return Ok();
     const std::string& file = path->second.back();
-    std::ifstream stream(file);
-    if (!stream) return InvalidInput("--config '" + file + "': cannot be read");
+    KVRM_ASSIGN_OR_RETURN(std::string text, ReadAll("--config", file));
+    std::istringstream stream(std::move(text));
     std::vector<CLI::ConfigItem> items;
     try {
       items = CLI::ConfigTOML().from_config(stream);
@@ -177,12 +183,18 @@ class OptionParser {
       entry.texts = {std::string(spec.default_text)};
     }
     if (spec.type == OptionType::kFlag) {
-      entry.integer = !entry.texts.empty() && entry.texts.back() != "false";
-      return Ok();
+      return entry.texts.empty() ? Ok() : ConvertFlag(entry, variable);
     }
     if (!spec.repeated && entry.texts.size() > 1) entry.texts = {entry.texts.back()};
     if (spec.type == OptionType::kText || entry.texts.empty()) return Ok();
     return Convert(entry, variable);
+  }
+
+  Status ConvertFlag(OptionValues::Entry& entry, const std::string& variable) {
+    const std::string& text = entry.texts.back();
+    entry.integer = text == "true" || text == "1";
+    if (entry.integer || text == "false" || text == "0") return Ok();
+    return Refused(entry, variable, "true or false");
   }
 
   Status Convert(OptionValues::Entry& entry, const std::string& variable) {
@@ -203,11 +215,15 @@ class OptionParser {
       ok = text.find('|') == std::string::npos &&
            choices.find("|" + text + "|") != std::string::npos;
     }
-    if (ok) return Ok();
-    std::string message = "--" + std::string(spec.name) + " '" + text + "'";
+    return ok ? Ok() : Refused(entry, variable, ValueRule(spec));
+  }
+
+  static Error Refused(const OptionValues::Entry& entry, const std::string& variable,
+                       const std::string& rule) {
+    std::string message = "--" + std::string(entry.spec->name) + " '" + entry.texts.back() + "'";
     if (entry.source == ValueSource::kEnvironment) message += " (from " + variable + ")";
     if (entry.source == ValueSource::kConfigFile) message += " (from the configuration file)";
-    return InvalidInput(message + ": takes " + ValueRule(spec));
+    return InvalidInput(message + ": takes " + rule);
   }
 
   const Environment& environment_;

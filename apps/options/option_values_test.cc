@@ -98,6 +98,23 @@ TEST(OptionValues, OneConfigFileServesAllCommandsButUnknownNamesAreErrors) {
             std::string::npos);
 }
 
+TEST(OptionValues, AConfigThatIsNoFileIsAnErrorThatSaysWhy) {
+  EXPECT_EQ(ErrorOf(kServe, {"--config", "/"}), "--config '/': Is a directory");
+  EXPECT_EQ(ErrorOf(kServe, {"--config", "/nonexistent.toml"}),
+            "--config '/nonexistent.toml': No such file or directory");
+}
+
+TEST(OptionValues, AFlagThatIsASettingComesFromEverySource) {
+  const TempFile file("strict-model = true\n");
+  const Args config = {"--config", file.path()};
+  EXPECT_FALSE(Parse(kServe, {})->Flag("strict-model"));
+  EXPECT_TRUE(Parse(kServe, {"--strict-model"})->Flag("strict-model"));
+  EXPECT_TRUE(Parse(kServe, config)->Flag("strict-model"));
+  EXPECT_FALSE(Parse(kServe, config, {{"KVRM_STRICT_MODEL", "0"}})->Flag("strict-model"));
+  const TempFile printed(Parse(kServe, {})->PrintConfig());
+  EXPECT_FALSE(Parse(kServe, {"--config", printed.path()})->Flag("strict-model"));
+}
+
 TEST(OptionValues, AnInvocationOptionIsNotTakenFromTheEnvironment) {
   EXPECT_TRUE(Parse(kGenerate, {}, {{"KVRM_PROMPT", "x"}})->Texts("prompt").empty());
 }
@@ -109,7 +126,10 @@ TEST(OptionValues, ErrorsNameFlagValueLimitAndSource) {
   EXPECT_NE(ErrorOf(kServe, {}, {{"KVRM_PORT", "x"}}).find("from KVRM_PORT"), std::string::npos);
   EXPECT_NE(ErrorOf(kGenerate, {"--kv", "f64"}).find("one of f16, f32"), std::string::npos);
   EXPECT_NE(ErrorOf(kGenerate, {"--bogus"}).find("'--bogus'"), std::string::npos);
-  EXPECT_NE(ErrorOf(kGenerate, {"--temp"}), "");
+  EXPECT_EQ(ErrorOf(kGenerate, {"--temp"}), "--temp needs a value");
+  EXPECT_EQ(ErrorOf(kGenerate, {"-p"}), "--prompt needs a value");
+  EXPECT_EQ(ErrorOf(kServe, {}, {{"KVRM_STRICT_MODEL", "maybe"}}),
+            "--strict-model 'maybe' (from KVRM_STRICT_MODEL): takes true or false");
 }
 
 TEST(OptionValues, ValuesOutOfRangeOrOfTheWrongFormAreRefused) {

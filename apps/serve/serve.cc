@@ -1,7 +1,9 @@
 // kvrm serve: the HTTP server over one model, until SIGTERM or Ctrl-C.
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "kvrm/commands.h"
 #include "server/server.h"
@@ -16,6 +18,12 @@ int RunServe(const OptionValues& values) {
   ServerConfig config;
   config.host = values.Text("host");
   config.port = static_cast<uint16_t>(values.Int("port"));
+  config.alias = values.Text("alias");
+  config.strict_model = values.Flag("strict-model");
+  config.drain_timeout = std::chrono::seconds(values.Int("drain-seconds"));
+  config.log = [](std::string_view line) {
+    std::fprintf(stderr, "kvrm serve: %.*s\n", static_cast<int>(line.size()), line.data());
+  };
   config.on_loaded = [&model_path](const Runtime& runtime) {
     std::fprintf(stderr, "%s\n", Banner(runtime, *model_path).c_str());
   };

@@ -63,6 +63,9 @@ Result<std::string> FindModel(const std::string& name, const std::string& models
   if (fs::is_directory(name, error)) {
     return InvalidInput("model '" + name + "': a directory, not a model file");
   }
+  if (fs::exists(name, error)) {
+    return InvalidInput("model '" + name + "': not a regular file");
+  }
   if (name.find('/') != std::string::npos) {
     return NotFound("model '" + name + "': no such file");
   }

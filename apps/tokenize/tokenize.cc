@@ -1,14 +1,13 @@
 // kvrm tokenize: text to ids, ids to text. Reads the tokenizer alone; no weights are loaded.
 #include <charconv>
 #include <cstdio>
-#include <iostream>
-#include <iterator>
 #include <string>
 #include <vector>
 
 #include "kvrm/commands.h"
 #include "model/config.h"
 #include "model/gguf.h"
+#include "options/read_all.h"
 #include "session/model_path.h"
 #include "text/tokenizer.h"
 
@@ -66,15 +65,15 @@ int RunTokenize(const OptionValues& values) {
   }
   const auto tokenizer = OpenTokenizer(values);
   if (!tokenizer.ok()) return Failed(values, tokenizer.error());
-  const std::string input((std::istreambuf_iterator<char>(std::cin)),
-                          std::istreambuf_iterator<char>());
+  const auto input = ReadAll("standard input", "-");
+  if (!input.ok()) return Failed(values, input.error());
   std::string output;
   if (values.Flag("decode")) {
-    const auto ids = ParseIds(**tokenizer, input);
+    const auto ids = ParseIds(**tokenizer, *input);
     if (!ids.ok()) return Failed(values, ids.error());
     output = (*tokenizer)->Decode(*ids, /*with_special=*/true);
   } else {
-    const std::vector<TokenId> ids = (*tokenizer)->Encode(input, SpecialTokens::kParse);
+    const std::vector<TokenId> ids = (*tokenizer)->Encode(*input, SpecialTokens::kParse);
     for (TokenId id : ids) {
       if (values.Flag("ids")) {
         output += (output.empty() ? "" : " ") + std::to_string(id);
@@ -87,7 +86,7 @@ int RunTokenize(const OptionValues& values) {
   }
   const bool written = std::fwrite(output.data(), 1, output.size(), stdout) == output.size() &&
                        std::fflush(stdout) == 0;
-  return written ? kExitDone : Failed(values, Unavailable("standard output cannot be written"));
+  return written ? kExitDone : OutputFailed(values);
 }
 
 }  // namespace kvrm::cli

@@ -6,6 +6,7 @@ import pty
 import signal
 import socket
 import subprocess
+import urllib.error
 import urllib.request
 
 from program import (PROGRAM, ROOT, WRITE_RANDOM_MODEL, WithRandomModel, environment, json_lines, main,
@@ -140,6 +141,40 @@ class Cli(WithRandomModel):
         process.stderr.read()
         process.stderr.close()
         self.assertEqual(process.wait(timeout=60), 1)
+
+    def test_CtrlCEndsTheRunAndSaysSo(self):
+        process = start("generate", "-m", self.model, "-p", "abc", "-n", "-1", "--ignore-eos")
+        process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1)
+        self.assertEqual(errors.decode().splitlines()[-1], "kvrm generate: interrupted")
+
+    def test_AnOutputThatCannotBeWrittenIsSaidOnce(self):
+        for words, stdin in ((("generate", "-m", self.model, "-p", "abc"), b""),
+                             (("generate", "-m", self.model, "-p", "abc", "--json"), b""),
+                             (("chat", "-m", self.model, "-n", "4"), b"hi\nhi\n"),
+                             (("inspect", self.model), b""), (("help",), b"")):
+            with open("/dev/full", "wb") as full:
+                result = subprocess.run([PROGRAM, *map(str, words)], input=stdin, stdout=full,
+                                        stderr=subprocess.PIPE, timeout=60, env=environment())
+            self.assert_fails(result, 1, "standard output cannot be written")
+
+    def test_WhatCannotBeReadIsNamedWithTheReason(self):
+        folder, reason = self.folder.name, "Is a directory"
+        self.assert_fails(self.generate("-p", "x", "--config", folder), 2, f"--config '{folder}'",
+                          reason)
+        self.assert_fails(self.generate("-f", folder), 1, f"--file '{folder}'", reason)
+        self.assert_fails(self.generate("-f", "/absent"), 1, "--file '/absent'", "No such file")
+        self.assert_fails(run("eval", "ppl", "-m", self.model, "-f", folder), 1,
+                          f"--file '{folder}'", reason)
+        for words, name in ((("tokenize",), "standard input"), (("generate", "-f", "-"), "--file")):
+            standard_input = os.open(folder, os.O_RDONLY)
+            result = subprocess.run([PROGRAM, *words, "-m", str(self.model)], stdin=standard_input,
+                                    capture_output=True, timeout=60, env=environment())
+            os.close(standard_input)
+            self.assert_fails(result, 1, f"{name} '-'", reason)
+        self.assert_fails(run("inspect", "/dev/null"), 1, "'/dev/null'", "not a regular file")
 
     # ---- chat
 
@@ -298,6 +333,22 @@ class Cli(WithRandomModel):
         process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0)
 
+    def test_ServeTakesItsSettingsFromTheCommandLine(self):
+        process = start("serve", "-m", self.model, "--port", "0", "--alias", "org/name",
+                        "--strict-model", "--drain-seconds", "0")
+        url = self.wait_for_url(process)
+        with urllib.request.urlopen(url + "/v1/models", timeout=30) as response:
+            self.assertEqual(json.load(response)["data"][0]["id"], "org/name")
+        request = urllib.request.Request(url + "/v1/completions", b'{"model":"x","prompt":"a"}',
+                                         {"Content-Type": "application/json"})
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=30)
+        self.assertEqual(refused.exception.code, 404)
+        refused.exception.close()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0)
+
     def wait_for_url(self, process):
         for line in process.stderr:
             if b"serving on http://" in line:
@@ -352,7 +403,8 @@ class Cli(WithRandomModel):
         for words, parts in (
                 (("frobnicate",), ("frobnicate", "generate")),
                 (("bench", "nothing"), ("bench nothing", "bench decode")),
-                (("generate", "--bogus"), ("--bogus",)),
+                (("generate", "--bogus"), ("kvrm generate: ", "--bogus")),
+                (("generate", "--prompt"), ("kvrm generate: --prompt needs a value",)),
                 (("generate", "--temp", "hot", "-p", "x"), ("--temp", "hot", "0 to 100")),
                 (("serve", "--port", "70000"), ("--port", "70000", "65535")),
                 (("generate", "--kv-bytes", "8XB"), ("--kv-bytes", "8XB", "8GiB")),
