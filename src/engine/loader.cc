@@ -1,11 +1,13 @@
 #include "engine/loader.h"
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <utility>
 
 #include "base/clock.h"
 #include "engine/memory_plan.h"
+#include "exec/memory_need.h"
 #include "model/config.h"
 #include "model/weight_plan.h"
 
@@ -27,38 +29,50 @@ Status CheckOptions(const RuntimeOptions& options) {
   return Ok();
 }
 
-Result<std::unique_ptr<Executor>> MakeExecutor(const Runtime& runtime, const KvGeometry& geometry,
-                                               const Pager& pager, const RuntimeOptions& options) {
+CpuExecutorConfig ExecutorConfigOf(const KvGeometry& geometry, uint32_t ctx,
+                                   const RuntimeOptions& options) {
   CpuExecutorConfig config;
   config.max_slots = options.max_slots;
-  config.max_seq_tokens = runtime.ctx;
+  config.max_seq_tokens = ctx;
   config.geometry = geometry;
-  for (uint32_t g = 0; g < geometry.groups.size(); ++g) config.kv_base[g] = pager.base(g);
   config.simd = options.simd;
   config.protect_program = options.protect_program;
-  return CreateCpuExecutor(*runtime.model, config, *runtime.pool);
+  return config;
 }
 
-}  // namespace
-
-Result<std::unique_ptr<Runtime>> LoadRuntime(const RuntimeOptions& options) {
-  KVRM_RETURN_IF_ERROR(CheckOptions(options));  // before the file: a wrong flag is told at once
-  KVRM_ASSIGN_OR_RETURN(const auto file, GgufFile::Open(options.model_path));
-  return LoadRuntime(*file, options);
+uint32_t NumThreads(const RuntimeOptions& options) {
+  return options.num_threads > 0 ? options.num_threads : std::min(AllowedCpus(), kMaxThreads);
 }
 
-Result<std::unique_ptr<Runtime>> LoadRuntime(const GgufFile& file, const RuntimeOptions& options) {
-  KVRM_RETURN_IF_ERROR(CheckOptions(options));
-  // What is needed and whether there is room for it, before anything is allocated.
+uint64_t LimitOf(const RuntimeOptions& options) {
+  return options.memory_limit_bytes > 0 ? options.memory_limit_bytes : MemoryLimitBytes();
+}
+
+// What is needed and whether there is room for it, before anything is allocated.
+Result<MemoryPlan> Plan(const GgufFile& file, const ModelConfig& model, const KvGeometry& geometry,
+                        const RuntimeOptions& options) {
+  KVRM_ASSIGN_OR_RETURN(const WeightPlan weights, PlanWeights(file, model, options.weights));
+  const Encoding encoding = (weights.head ? *weights.head : weights.embedding).shape.encoding;
+  const auto buffer_bytes = [&](const MemoryPlan& plan) {
+    const CpuExecutorConfig executor = ExecutorConfigOf(geometry, plan.ctx, options);
+    return CpuExecutorBytes(model, executor, NumThreads(options), encoding != Encoding::kF32) +
+           ControlPlaneBytes(geometry, plan,
+                             {.max_slots = options.max_slots,
+                              .max_rows = options.max_slots + executor.prefill_rows,
+                              .vocab = model.vocab});
+  };
+  return PlanMemory(geometry, {.limit_bytes = LimitOf(options),
+                               .weight_bytes = weights.arena_bytes,
+                               .kv_bytes = options.kv_bytes,
+                               .ctx = options.ctx,
+                               .model_context = model.max_context,
+                               .buffer_bytes = buffer_bytes});
+}
+
+Result<std::unique_ptr<Runtime>> Load(const GgufFile& file, const RuntimeOptions& options) {
   KVRM_ASSIGN_OR_RETURN(const ModelConfig model, ReadConfig(file));
   KVRM_ASSIGN_OR_RETURN(const KvGeometry geometry, KvGeometryOf(model, options.kv_format));
-  KVRM_ASSIGN_OR_RETURN(const WeightPlan weights, PlanWeights(file, model, options.weights));
-  KVRM_ASSIGN_OR_RETURN(const MemoryPlan memory,
-                        PlanMemory(geometry, {.limit_bytes = MemoryLimitBytes(),
-                                              .weight_bytes = weights.arena_bytes,
-                                              .kv_bytes = options.kv_bytes,
-                                              .ctx = options.ctx,
-                                              .model_context = model.max_context}));
+  KVRM_ASSIGN_OR_RETURN(const MemoryPlan memory, Plan(file, model, geometry, options));
   auto runtime = std::make_unique<Runtime>();
   runtime->kv_bytes = memory.kv_bytes;
   runtime->ctx = memory.ctx;
@@ -68,14 +82,15 @@ Result<std::unique_ptr<Runtime>> LoadRuntime(const GgufFile& file, const Runtime
                                                    .max_seq_tokens = memory.ctx,
                                                    .poison_freed = options.poison_freed,
                                                    .scatter_seed = options.scatter_seed}));
-  const uint32_t num_threads =
-      options.num_threads > 0 ? options.num_threads : std::min(AllowedCpus(), kMaxThreads);
+  // Before the weights, which take longest: threads that are refused are told at once.
+  KVRM_ASSIGN_OR_RETURN(runtime->pool, WorkerPool::Create(NumThreads(options)));
   KVRM_ASSIGN_OR_RETURN(runtime->model, Model::Load(file, {.weights = options.weights,
-                                                           .num_threads = num_threads,
+                                                           .num_threads = NumThreads(options),
                                                            .progress = options.progress}));
-  runtime->pool = std::make_unique<WorkerPool>(num_threads);
   runtime->clock = std::make_unique<SystemClock>();
-  KVRM_ASSIGN_OR_RETURN(auto executor, MakeExecutor(*runtime, geometry, *pager, options));
+  CpuExecutorConfig config = ExecutorConfigOf(geometry, memory.ctx, options);
+  for (uint32_t g = 0; g < geometry.groups.size(); ++g) config.kv_base[g] = pager->base(g);
+  KVRM_ASSIGN_OR_RETURN(auto executor, CreateCpuExecutor(*runtime->model, config, *runtime->pool));
   executor->WarmUp();
   KVRM_ASSIGN_OR_RETURN(runtime->engine,
                         Engine::Create({.max_slots = options.max_slots,
@@ -84,6 +99,32 @@ Result<std::unique_ptr<Runtime>> LoadRuntime(const GgufFile& file, const Runtime
                                         .validate_each_step = options.validate_each_step},
                                        std::move(pager), std::move(executor), *runtime->clock));
   return runtime;
+}
+
+// No exception crosses a folder: memory that the system refused, whatever the plan said.
+template <class LoadFn>
+Result<std::unique_ptr<Runtime>> OrNoRoom(const RuntimeOptions& options, const LoadFn& load) {
+  try {
+    return load();
+  } catch (const std::bad_alloc&) {
+    return NoRoom("memory: an allocation failed while the model was loaded; this process may use " +
+                  SizeText(LimitOf(options)) + " in all");
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Runtime>> LoadRuntime(const RuntimeOptions& options) {
+  KVRM_RETURN_IF_ERROR(CheckOptions(options));  // before the file: a wrong flag is told at once
+  return OrNoRoom(options, [&]() -> Result<std::unique_ptr<Runtime>> {
+    KVRM_ASSIGN_OR_RETURN(const auto file, GgufFile::Open(options.model_path));
+    return Load(*file, options);
+  });
+}
+
+Result<std::unique_ptr<Runtime>> LoadRuntime(const GgufFile& file, const RuntimeOptions& options) {
+  KVRM_RETURN_IF_ERROR(CheckOptions(options));
+  return OrNoRoom(options, [&] { return Load(file, options); });
 }
 
 }  // namespace kvrm

@@ -20,8 +20,9 @@ struct RuntimeOptions {
   KvFormat kv_format = KvFormat::kF16;
   uint32_t num_threads = 0;  // 0 = CPUs allowed to this process
   uint32_t max_slots = 32;
-  uint32_t ctx = 0;       // per sequence; 0 = the model's, capped at what fits
-  uint64_t kv_bytes = 0;  // 0 = a quarter of the memory that the cgroup allows
+  uint32_t ctx = 0;                 // per sequence; 0 = the model's, capped at what fits
+  uint64_t kv_bytes = 0;            // 0 = a quarter of the memory that the cgroup allows
+  uint64_t memory_limit_bytes = 0;  // tests; 0 = MemoryLimitBytes()
   uint32_t chunk_rows = 0;
   SimdLevel simd = SimdLevel::kAuto;
   bool validate_each_step = false;
@@ -41,7 +42,8 @@ struct Runtime {
   uint32_t ctx = 0;       // as chosen
 };
 
-// Errors: those of the file, the model and the pager; too little memory, with the arithmetic.
+// Errors: those of the file, the model and the pager; too little memory, with the arithmetic, or
+// because the system refused it after all; threads that the system refused.
 Result<std::unique_ptr<Runtime>> LoadRuntime(const RuntimeOptions& options);
 // The same over an opened file (tests write models in memory).
 Result<std::unique_ptr<Runtime>> LoadRuntime(const GgufFile& file, const RuntimeOptions& options);

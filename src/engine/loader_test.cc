@@ -1,7 +1,10 @@
 #include "engine/loader.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -123,6 +126,41 @@ TEST(MemoryPlan, EachRefusalShowsItsArithmetic) {
   refused({.limit_bytes = 65536, .ctx = 1, .model_context = 1000}, {"ctx is 1"});
 }
 
+TEST(MemoryPlan, CountsTheBuffersOfTheChosenContext) {
+  MemoryRequest request{.limit_bytes = 65536,
+                        .weight_bytes = 1000,
+                        .model_context = 1000,
+                        .buffer_bytes = [](const MemoryPlan& plan) { return plan.ctx * 100u; }};
+  const auto plan = PlanMemory(Geometry(), request);  // 1000 + 16384 + 240 * 100
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->buffer_bytes, 24000u);
+  request.kv_bytes = 16384;
+  request.limit_bytes = 1000 + 16384 + 24000;
+  EXPECT_TRUE(PlanMemory(Geometry(), request).ok());
+  --request.limit_bytes;
+  const auto refused = PlanMemory(Geometry(), request);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind, ErrorKind::kNoRoom);
+  for (const char* word : {"1000 bytes", "16384 bytes", "ctx 240", "24000 bytes", "41383 bytes"}) {
+    EXPECT_NE(refused.error().message.find(word), std::string::npos) << refused.error().message;
+  }
+}
+
+TEST(MemoryPlan, TheControlPlaneGrowsWithSlotsContextAndVocabulary) {
+  const MemoryPlan plan{.kv_bytes = 1 << 20, .ctx = 1600};
+  const ControlPlaneShape shape{.max_slots = 4, .max_rows = 516, .vocab = 1000};
+  const uint64_t base = ControlPlaneBytes(Geometry(), plan, shape);
+  MemoryPlan longer = plan;
+  longer.ctx *= 2;  // 100 entries more a slot
+  EXPECT_GE(ControlPlaneBytes(Geometry(), longer, shape), base + 4 * 100 * (sizeof(Segment) + 8));
+  ControlPlaneShape more = shape;
+  more.max_slots = 8;
+  EXPECT_GE(ControlPlaneBytes(Geometry(), plan, more), base + 4 * 100 * (sizeof(Segment) + 8));
+  more = shape;
+  more.vocab = 2000;
+  EXPECT_GE(ControlPlaneBytes(Geometry(), plan, more), base + 1000 * 20);
+}
+
 struct Sink final : EventSink {
   void OnToken(RequestId, const TokenEvent& event) override { tokens.push_back(event.token); }
   void OnFinish(RequestId, const FinishEvent& event) override { finish = event; }
@@ -162,6 +200,54 @@ TEST(Loader, ARandomModelRunsFromBytesToTokens) {
   EXPECT_EQ(sink.tokens.size(), 10u);
   EXPECT_EQ(sink.finish.reason, StopReason::kLength);
   EXPECT_EQ(engine.Metrics().exec.hash_mismatches, 0u);
+}
+
+TEST(Loader, CountsItsBuffersAgainstTheLimit) {
+  const std::vector<std::byte> bytes = WriteRandomModel({});
+  const auto file = RandomFile(bytes);
+  RuntimeOptions options{.num_threads = 2,
+                         .max_slots = 4,
+                         .kv_bytes = uint64_t{2} << 20,
+                         .memory_limit_bytes = uint64_t{3} << 20};
+  const auto refused = LoadRuntime(*file, options);  // weights and KV alone would fit
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind, ErrorKind::kNoRoom);
+  uint64_t sum = 0, numbers = 0;  // of "(N bytes)": weights, KV, buffers; then the limit
+  const std::string& message = refused.error().message;
+  for (size_t at = message.find('('); at != std::string::npos; at = message.find('(', at + 1)) {
+    if (++numbers <= 3) sum += std::stoull(message.substr(at + 1));
+  }
+  ASSERT_EQ(numbers, 4u) << message;
+  options.memory_limit_bytes = sum - 1;
+  EXPECT_FALSE(LoadRuntime(*file, options).ok());
+  options.memory_limit_bytes = sum;
+  EXPECT_TRUE(LoadRuntime(*file, options).ok());
+}
+
+// In a process of its own: exit status 0 when each load ended in a runtime or in a value.
+[[noreturn]] void LoadUnderLimits(const GgufFile& file) {
+  uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const uint64_t mapped = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  uint32_t loaded = 0, refused = 0;
+  for (uint64_t room = 0; room < uint64_t{200} << 20; room += uint64_t{3} << 19) {
+    const rlimit limit{mapped + room, RLIM_INFINITY};
+    if (setrlimit(RLIMIT_AS, &limit) != 0) std::exit(2);
+    const auto runtime =
+        LoadRuntime(file, {.num_threads = 3, .max_slots = 4, .kv_bytes = uint64_t{8} << 20});
+    if (!runtime.ok() && runtime.error().kind != ErrorKind::kNoRoom) std::exit(3);
+    ++(runtime.ok() ? loaded : refused);
+  }
+  std::exit(loaded > 0 && refused > 10 ? 0 : 4);
+}
+
+TEST(Loader, MemoryThatTheSystemRefusesIsNoRoomWhereverItRunsOut) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's own mappings do not bear a limit";
+#endif
+  const std::vector<std::byte> bytes = WriteRandomModel({});
+  const auto file = RandomFile(bytes);
+  EXPECT_EXIT(LoadUnderLimits(*file), ::testing::ExitedWithCode(0), "");
 }
 
 // Law I5 on the real model, as far as a short test goes: one greedy request alone, then beside

@@ -8,21 +8,6 @@
 namespace kvrm {
 namespace {
 
-// "512.0 MiB (536870912 bytes)": both what people read and what they can compute with.
-std::string Size(uint64_t bytes) {
-  constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double value = static_cast<double>(bytes) / 1024;
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
-    value /= 1024;
-    ++unit;
-  }
-  char text[64];
-  std::snprintf(text, sizeof(text), "%.1f %s (%llu bytes)", value, kUnits[unit],
-                static_cast<unsigned long long>(bytes));
-  return text;
-}
-
 // Token places of a pool: its superblocks shared evenly, less each group's null page.
 uint64_t TokensOf(const KvGeometry& geometry, uint64_t kv_bytes) {
   uint64_t superblock_bytes = 0;
@@ -38,21 +23,35 @@ uint64_t TokensOf(const KvGeometry& geometry, uint64_t kv_bytes) {
 
 }  // namespace
 
+std::string SizeText(uint64_t bytes) {
+  constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double value = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  char text[64];
+  std::snprintf(text, sizeof(text), "%.1f %s (%llu bytes)", value, kUnits[unit],
+                static_cast<unsigned long long>(bytes));
+  return text;
+}
+
 Result<MemoryPlan> PlanMemory(const KvGeometry& geometry, const MemoryRequest& request) {
   MemoryPlan plan;
   plan.kv_bytes = request.kv_bytes > 0 ? request.kv_bytes : request.limit_bytes / 4;
   plan.kv_tokens = TokensOf(geometry, plan.kv_bytes);
   if (request.weight_bytes > request.limit_bytes ||
       plan.kv_bytes > request.limit_bytes - request.weight_bytes) {
-    return NoRoom("memory: the weights need " + Size(request.weight_bytes) + " and kv_bytes is " +
-                  Size(plan.kv_bytes) + ", but this process may use " + Size(request.limit_bytes) +
-                  " in all");
+    return NoRoom("memory: the weights need " + SizeText(request.weight_bytes) +
+                  " and kv_bytes is " + SizeText(plan.kv_bytes) + ", but this process may use " +
+                  SizeText(request.limit_bytes) + " in all");
   }
   if (plan.kv_tokens < 2) {
     uint64_t least = 0;
     for (const KvGroupGeometry& group : geometry.groups) least += group.superblock_bytes;
-    return NoRoom("kv_bytes is " + Size(plan.kv_bytes) + ", which holds " +
-                  std::to_string(plan.kv_tokens) + " tokens; one superblock is " + Size(least));
+    return NoRoom("kv_bytes is " + SizeText(plan.kv_bytes) + ", which holds " +
+                  std::to_string(plan.kv_tokens) + " tokens; one superblock is " + SizeText(least));
   }
   if (request.ctx > request.model_context) {
     return InvalidInput("ctx is " + std::to_string(request.ctx) + ", but the model's context is " +
@@ -61,14 +60,42 @@ Result<MemoryPlan> PlanMemory(const KvGeometry& geometry, const MemoryRequest& r
   if (request.ctx > plan.kv_tokens) {
     return NoRoom("ctx is " + std::to_string(request.ctx) + " tokens of " +
                   std::to_string(geometry.bytes_per_token()) + " bytes, but kv_bytes is " +
-                  Size(plan.kv_bytes) + ", which holds " + std::to_string(plan.kv_tokens) +
+                  SizeText(plan.kv_bytes) + ", which holds " + std::to_string(plan.kv_tokens) +
                   " tokens");
   }
   if (request.ctx == 1) return InvalidInput("ctx is 1, but must be at least 2");
   plan.ctx = request.ctx > 0
                  ? request.ctx
                  : static_cast<uint32_t>(std::min<uint64_t>(request.model_context, plan.kv_tokens));
+  plan.buffer_bytes = request.buffer_bytes ? request.buffer_bytes(plan) : 0;
+  if (plan.buffer_bytes > request.limit_bytes - request.weight_bytes - plan.kv_bytes) {
+    return NoRoom("memory: the weights need " + SizeText(request.weight_bytes) + ", kv_bytes is " +
+                  SizeText(plan.kv_bytes) + " and the buffers for ctx " + std::to_string(plan.ctx) +
+                  " need " + SizeText(plan.buffer_bytes) + ", but this process may use " +
+                  SizeText(request.limit_bytes) + " in all");
+  }
   return plan;
+}
+
+uint64_t ControlPlaneBytes(const KvGeometry& geometry, const MemoryPlan& plan,
+                           const ControlPlaneShape& shape) {
+  uint64_t pages = 0, entries = 0;
+  for (const KvGroupGeometry& group : geometry.groups) {
+    pages += plan.kv_bytes / group.superblock_bytes * group.pages_per_superblock;
+    entries += (uint64_t{plan.ctx} + group.page_tokens - 1) / group.page_tokens * shape.max_slots;
+  }
+  // A page's states and limbo; an entry's page, and its segment and dense entry in a frame.
+  const uint64_t tables = pages * 32 + entries * (4 + sizeof(Segment) + 4);
+  // The edits that a step is likely to make at most: a journal of 36 bytes each, deltas of two
+  // epochs in pager and frames.
+  const uint64_t edits = std::min<uint64_t>(2 * entries, 1 << 16) +
+                         uint64_t{8} * shape.max_slots * geometry.groups.size();
+  const uint64_t step = edits * (36 + 4 * sizeof(Delta)) +
+                        3 * (uint64_t{shape.max_rows} * sizeof(Row) + shape.max_slots * 128u);
+  // Edited logits, candidates, weights, marks and panel maxima of the sampler.
+  const uint64_t sampler = uint64_t{shape.vocab} * 21;
+  const uint64_t requests = uint64_t{shape.max_slots} * plan.ctx * sizeof(TokenId);
+  return tables + step + sampler + requests;
 }
 
 }  // namespace kvrm
