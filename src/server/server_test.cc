@@ -254,8 +254,9 @@ TEST(Server, ModelNamesAreAnsweredByDefaultAndCheckedWhenStrict) {
 TEST(Server, UnknownFieldsAreLoggedOncePerName) {
   TestServer server;
   for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(Post(server.port(), kChat, ChatBody("a", R"(,"frobnicate":1,"b\u0001\u009bc":2)")).status,
-              200);
+    EXPECT_EQ(
+        Post(server.port(), kChat, ChatBody("a", R"(,"frobnicate":1,"b\u0001\u009bc":2)")).status,
+        200);
   }
   const auto lines = server.log();
   ASSERT_EQ(lines.size(), 2u);
