@@ -72,6 +72,11 @@ Status CheckShapes(const Program& program, const Op& op, const BoundOp& bound) {
                          "integer encoding for all linears");
     }
   }
+  if (op.sinks || op.chunk_stats) {
+    return Unsupported("attention: layer " + std::to_string(op.layer) + " asks for " +
+                       (op.sinks ? "sinks" : "(m, l) of each chunk") +
+                       ", which the CPU executor does not offer");
+  }
   if (op.kind == OpKind::kNorm || op.kind == OpKind::kActivation || op.kind == OpKind::kAttention) {
     const uint32_t multiple = program.integer_activations ? kGroup : kPanel;
     if (width(op.out) % multiple != 0) {

@@ -9,7 +9,9 @@
 #include <new>
 #include <random>
 
+#include "exec/bound_program.h"
 #include "exec/test_stack.h"
+#include "model/llama_graph.h"
 
 namespace {
 
@@ -244,6 +246,29 @@ TEST(B028, GrowingOverEveryThresholdEqualsOnePrompt) {
     EXPECT_EQ(fresh.Logits(fresh.Step({{fresh.Open(), prefix}}), 0), last) << i;
   }
   EXPECT_EQ(whole.Logits(whole.Step({{whole.Open(), tokens}}), 0), last);
+}
+
+// What graphs may carry and this executor does not offer is refused when a program is bound.
+TEST(BoundProgram, SinksAndChunkStatsAreRefusedByName) {
+  TestStack stack(Config());
+  for (const bool sinks : {true, false}) {
+    Graph graph = BuildLlamaGraph(stack.model().config(), stack.geometry(), true);
+    for (Op& op : graph.ops) {
+      if (op.kind != OpKind::kAttention) continue;
+      op.sinks = sinks;
+      op.chunk_stats = !sinks;
+    }
+    const Program program = PlanProgram(graph, {8, 8});
+    EXPECT_TRUE(ValidateProgram(program).empty());
+    auto arena = Arena::Create(program.arena_bytes);
+    ASSERT_TRUE(arena.ok());
+    std::byte* const base[kMaxKvGroups] = {stack.pager().base(0)};
+    const auto bound =
+        BoundProgram::Create(program, stack.model(), stack.geometry(), base, **arena);
+    ASSERT_FALSE(bound.ok());
+    EXPECT_NE(bound.error().message.find(sinks ? "sinks" : "(m, l)"), std::string::npos)
+        << bound.error().message;
+  }
 }
 
 // A NaN weight: the rows whose K or V it touches are reported, and no other row changes.

@@ -5,7 +5,7 @@
 // in one arena, and nothing about it changes afterwards (law I1). Live counts are data.
 //
 // No op spans two layers, or more than one of {norm, linear, rope + KV write, attention,
-// activation, head}; PlanProgram checks it can be said (one kind, one layer per op).
+// activation, head}: an Op has one kind and one layer, so that it can say no more.
 //
 // Plain data; thread-compatible.
 #pragma once
@@ -82,6 +82,8 @@ struct Op {
   // Attention parameters that belong to the layer, not to the layout.
   float soft_cap = 0;
   uint32_t window = 0;
+  bool sinks = false;        // a learnt logit per head joins the softmax; no executor offers it yet
+  bool chunk_stats = false;  // (m, l) of each chunk as an output; no executor offers it yet
 };
 
 struct Graph {
