@@ -69,7 +69,8 @@ bool HttpClient::Send(std::string_view bytes) {
 
 void HttpClient::SendRequest(std::string_view method, std::string_view target,
                              std::string_view body, std::string_view headers) {
-  std::string text = std::string(method) + " " + std::string(target) + " HTTP/1.1\r\nHost: localhost\r\n";
+  std::string text =
+      std::string(method) + " " + std::string(target) + " HTTP/1.1\r\nHost: localhost\r\n";
   if (method == "POST") {
     text +=
         "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
