@@ -66,7 +66,8 @@ double ParseBatchedBench(std::string_view output) {
 std::vector<ComparisonRow> ComparisonRows() {
   return {{"decode, 1 stream", false, 1, 0, 128, 1.0},
           {"decode, 8 distinct streams x 512", false, 8, 512, 128, 1.5},
-          {"prefill 512", true, 1, 0, 512, 1.0}};
+          {"prefill 512", true, 1, 0, 512, 1.0},
+          {"decode, 1 stream x 512", false, 1, 512, 128, 1.0}};
 }
 
 Result<RivalPlaces> FindRivals(const std::string& dir, const std::string& model) {
