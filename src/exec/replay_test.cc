@@ -39,9 +39,11 @@ void Count() {
 
 #if KVRM_OWN_MALLOC
 extern "C" {
+// NOLINTBEGIN(bugprone-reserved-identifier): glibc's own names of what is wrapped here.
 void* __libc_malloc(size_t bytes);
 void* __libc_calloc(size_t count, size_t bytes);
 void* __libc_realloc(void* p, size_t bytes);
+// NOLINTEND(bugprone-reserved-identifier)
 void* malloc(size_t bytes) {
   Count();
   return __libc_malloc(bytes);
