@@ -86,8 +86,8 @@ Result<RowResult> RunRow(const ComparisonRow& row, const Contender& own,
   KVRM_ASSIGN_OR_RETURN(std::vector<Measured> finalists, Screen(peers, result));
   const QuietGate gate;
   for (int64_t round = 0; round < rounds; ++round) {
-    std::fprintf(stderr, "%s: round %lld of %lld\n", row.name.c_str(),
-                 static_cast<long long>(round + 1), static_cast<long long>(rounds));
+    std::fprintf(stderr, "%s: round %s of %s\n", row.name.c_str(),
+                 std::to_string(round + 1).c_str(), std::to_string(rounds).c_str());
     KVRM_RETURN_IF_ERROR(RunOnce(result.own));
     for (Measured& peer : finalists) KVRM_RETURN_IF_ERROR(RunOnce(peer));
   }
