@@ -172,7 +172,9 @@ TEST(ReplayI1, NoAllocationAndNoFaultInSteadyReplays) {
   const Watched watched = WatchReplays(stack, seq, 200);
   EXPECT_EQ(watched.allocations, 0u);
   // A sanitizer's own shadow memory faults when it likes.
-  if (KVRM_OWN_MALLOC == 1) EXPECT_EQ(watched.faults, 0);
+  if (KVRM_OWN_MALLOC == 1) {
+    EXPECT_EQ(watched.faults, 0);
+  }
 }
 
 TEST(ReplayI1, ProgramsRunFromReadOnlyMemory) {
