@@ -18,7 +18,6 @@ using testing::kFakeVocab;
 using testing::kFaultToken;
 using testing::RandomPrompt;
 using testing::Rig;
-using testing::RigOptions;
 using testing::Solo;
 using testing::Stream;
 
@@ -75,7 +74,7 @@ TEST(Engine, EndTokensEndAndMinNewTokensBansThem) {
 
 TEST(Engine, CheckRefusesByFieldValueAndLimit) {
   Rig rig({.slots = 2, .pool_pages = 8, .max_seq_tokens = 200});  // 112 places
-  const auto refused = [&](const GenerateRequest& request, std::vector<std::string> words) {
+  const auto refused = [&](const GenerateRequest& request, const std::vector<std::string>& words) {
     const Status status = rig.engine().Check(request);
     ASSERT_FALSE(status.ok());
     for (const std::string& word : words) {
