@@ -313,13 +313,14 @@ class Cli(WithRandomModel):
         self.assert_ok(result)
         rows = json.loads(result.stdout)["rows"]
         self.assertEqual([row["best_peer"]["setting"].split(" (")[0] for row in rows],
-                         ["Q8_0, fa off", "Q4_0, fa on", "Q8_0, fa off"])
+                         ["Q8_0, fa off", "Q4_0, fa on", "Q8_0, fa off", "Q8_0, fa off"])
         for row in rows:
             self.assertEqual(len(row["screened_tokens_per_s"]), 4)
             self.assertAlmostEqual(row["ratio"], row["kvrm"]["median"] / row["best_peer"]["median"])
         text = run(*words)
         self.assert_ok(text)
         self.assertIn("best peer t/s", text.stdout.decode())
+        self.assertIn("8 streams x 512 over 1 stream x 512:", text.stdout.decode())
 
     # ---- serve
 
