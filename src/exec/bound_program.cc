@@ -156,7 +156,7 @@ Result<std::unique_ptr<BoundProgram>> BoundProgram::Create(const Program& progra
     b.window = op.window;
     BindWeights(model, op, b);
     KVRM_RETURN_IF_ERROR(CheckShapes(program, op, b));
-    bound->MutableOpsForTest()[i] = b;
+    bound->mutable_ops()[i] = b;
   }
   return bound;
 }

@@ -66,10 +66,10 @@ class BoundProgram {
   uint32_t num_ops() const { return num_ops_; }
   const ProgramCapacity& capacity() const { return capacity_; }
   void ProtectReadOnly() { memory_->ProtectReadOnly(); }
-  BoundOp* MutableOpsForTest() { return reinterpret_cast<BoundOp*>(memory_->data()); }
 
  private:
   BoundProgram() = default;
+  BoundOp* mutable_ops() { return reinterpret_cast<BoundOp*>(memory_->data()); }
   std::unique_ptr<Arena> memory_;
   uint32_t num_ops_ = 0;
   ProgramCapacity capacity_;
