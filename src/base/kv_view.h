@@ -84,13 +84,14 @@ enum class DeltaKind : uint8_t {
   kExtend = 1,    // the same, and they continue the last segment (page == its last page + 1)
   kReplace = 2,   // table entry `index` becomes `page` (copy-on-write); count == 1
   kTruncate = 3,  // the table keeps its first `index` entries
+  kHole = 4,      // `count` entries from `index` on become the null page: slid out, or trimmed cold
 };
 struct Delta {
   uint16_t slot;
   uint8_t kv_group;
   DeltaKind kind;
   uint32_t index;              // page index within the sequence's table
-  uint32_t page;               // PageId value; 0 for kTruncate
+  uint32_t page;               // PageId value; 0 for kTruncate and kHole
   uint32_t count;              // adjacent pages
   uint32_t first_token_place;  // index * page_tokens; redundant on purpose, the validator checks it
   uint32_t reserved;

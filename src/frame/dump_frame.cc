@@ -28,6 +28,8 @@ const char* Name(DeltaKind kind) {
       return "replace";
     case DeltaKind::kTruncate:
       return "truncate";
+    case DeltaKind::kHole:
+      return "hole";
   }
   return "unknown";
 }

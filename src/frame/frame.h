@@ -13,8 +13,11 @@
 //            capacity, slots ascending, delta.first_token_place = index * page_tokens.
 //   FRAME-1  row slots are live; rows of one slot are adjacent and ascending in kv_index.
 //   FRAME-2  every kv_index of a row is < its slot's num_tokens, and covered by its segments.
-//   FRAME-3  segments of a slot are maximal, ascending, gapless from the window's first page on.
-//   FRAME-4  the dense table equals the segments, null-filled past the end.
+//   FRAME-3  segments of a slot are maximal and ascending and hold num_pages - num_holes pages. In
+//   a
+//            full group without kSlotLossyView there are no holes; in a sliding group holes stand
+//            before first_token only, and the window of the slot's first row is held.
+//   FRAME-4  the dense table equals the segments; holes and entries past the end are null.
 //   FRAME-5  no two live slots write one page, nor one a token place that another reads; no row
 //            writes the null page.
 //   FRAME-6  logits_idx values are 0..num_logits-1, each once, ascending with rows.
@@ -33,21 +36,26 @@
 
 namespace kvrm {
 
-inline constexpr uint32_t kFrameVersion = 1;
+inline constexpr uint32_t kFrameVersion = 2;
 inline constexpr uint32_t kFrameMagic = 0x4652'564Bu;  // "KVRF"
+
+enum SlotFlags : uint16_t {
+  kSlotLossyView = 1,  // a policy dropped places that the model could see
+};
 
 // Per live slot: what an executor must know of a sequence. 128 bytes.
 struct SlotHead {
   uint16_t slot;
-  uint16_t reserved0;
+  uint16_t flags;  // SlotFlags
   uint32_t seq_id;
   uint32_t row_begin;  // rows [row_begin, row_begin + num_rows) of this step are this slot's
   uint32_t num_rows;
   uint32_t num_tokens[kMaxKvGroups];   // token places in use after this step
-  uint32_t first_token[kMaxKvGroups];  // first visible place (sliding windows); 0 for full groups
-  uint32_t num_pages[kMaxKvGroups];
+  uint32_t first_token[kMaxKvGroups];  // first place on a page that is held; 0 in a full group
+  uint32_t num_pages[kMaxKvGroups];    // table entries, holes included: the dense table ends there
   uint32_t num_segments[kMaxKvGroups];
-  uint32_t reserved1[12];
+  uint32_t num_holes[kMaxKvGroups];  // null entries among num_pages
+  uint32_t reserved1[8];
 };
 static_assert(sizeof(SlotHead) == 128);
 
@@ -103,9 +111,9 @@ class FrameBuilder {
   ~FrameBuilder();
 
   // Applies `deltas` to the resident tables and publishes rows and slots as epoch `epoch`. Slots'
-  // num_pages and num_segments are filled in here; the caller gives slot, seq_id, num_tokens,
-  // first_token, row_begin and num_rows. Publishing the last epoch again with equal input changes
-  // nothing and returns the same view. O(rows + slots + deltas).
+  // first_token, num_pages, num_segments and num_holes are filled in here; the caller gives slot,
+  // seq_id, flags, num_tokens, row_begin and num_rows. Publishing the last epoch again with equal
+  // input changes nothing and returns the same view. O(rows + slots + deltas).
   FrameView Publish(uint64_t epoch, std::span<const Row> rows, std::span<const SlotHead> slots,
                     std::span<const Delta> deltas);
 

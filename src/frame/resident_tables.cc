@@ -41,6 +41,8 @@ void ResidentTables::Apply(const Delta& delta) {
                  "FRAME-0: a delta truncates past the end of its table");
       table.Truncate(delta.index);
       return;
+    case DeltaKind::kHole:
+      break;  // no pager sends one yet
   }
   KVRM_CHECK(false, "FRAME-0: a delta of unknown kind");
 }

@@ -311,7 +311,7 @@ void PagePool::Describe(PagerSnapshot::Group& group) const {
   group.page_tokens = geometry_.page_tokens;
   // A superblock that no bin holds keeps kNone32, which Validate reports as PAGER-7.
   for (uint32_t id = 0; id < num_taken_; ++id) {
-    group.superblocks.push_back({free_maps_[id], kNone32, kNone32});
+    group.superblocks.push_back({true, free_maps_[id], kNone32, kNone32});
   }
   bins_.ForEach([&](SuperblockId id, BinKey key) {
     group.superblocks[id.value].longest_free_run = key.longest_free_run;

@@ -14,14 +14,7 @@
 // failed Reserve changes nothing and defers that sequence only. Committing an epoch twice returns
 // the same deltas and changes nothing.
 //
-// Invariants, checked by Validate(Snapshot()) (ids recur in code and tests):
-//   PAGER-1  free + cached + in use + soft + limbo + in flight = total pages, per group (law I6).
-//   PAGER-2  a page's reference count = number of page table entries that name it (+ index, pins).
-//   PAGER-3  the null page is never handed out, written, or given back.
-//   PAGER-4  a page is free in exactly one superblock's map bit, or referenced, or in limbo.
-//   PAGER-5  sum of superblock bytes taken <= kv_bytes.
-//   PAGER-6  a sequence's table covers exactly ceil(num_tokens / page_tokens) pages (plus soft).
-//   PAGER-7  each superblock sits in the bin of (longest free run, pages in use) of its map.
+// Invariants PAGER-1..9: books.h.
 //
 // Cost: Reserve, Trim and Alias do work proportional to the pages that change, with O(1) choice of
 // superblock (one 64-bit map each, bins by longest free run); Commit is proportional to the deltas.
@@ -39,92 +32,49 @@
 #include "base/kv_view.h"
 #include "base/result.h"
 #include "base/superblock.h"
+#include "pager/books.h"
 
 namespace kvrm {
+
+// Pages of a soft run, its first one included: a decoding sequence that takes a page keeps the
+// three that follow it for its own growth, until somebody needs them more.
+inline constexpr uint32_t kSoftRunPages = 4;
 
 struct PagerConfig {
   KvGeometry geometry;
   uint64_t kv_bytes = 0;        // hard bound over all groups, superblocks included
   uint32_t max_slots = 32;      // running sequences at once
   uint32_t max_seq_tokens = 0;  // longest sequence
-  bool poison_freed = false;    // fill freed pages with NaN bytes (0xFF); tests, check tier >= 2
+  // Most token places that one sequence gains in one step; 0 = max_seq_tokens. What a sliding group
+  // needs for one sequence is window_tokens plus this, however long the sequence is.
+  uint32_t max_step_tokens = 0;
+  bool prefix_index = true;            // false: IndexPrefix and MatchPrefix find nothing
+  uint64_t kv_keep_bytes = 32u << 20;  // cached pages that stay when idle (Maintain)
+  bool poison_freed = false;  // fill freed pages with NaN bytes (0xFF); tests, check tier >= 2
   // Test hook: permutes the order in which free pages are chosen so that no sequence gets two
   // adjacent pages. 0 = off (placement on), else a seed.
   uint64_t scatter_seed = 0;
+  // Test hook: bits of the prefix hash that count, so that collisions happen. 128 = all.
+  uint32_t prefix_hash_bits = 128;
+};
+
+// What keeps prefixes apart that may not be shared: compared whole, never hashed away.
+struct PrefixSalt {
+  uint64_t tenant = 0;
+  uint64_t model = 0;  // of (model file, weight encoding, KV format, numeric contract)
+  bool operator==(const PrefixSalt&) const = default;
 };
 
 enum class ReserveStatus : uint8_t {
   kOk,
   kDeferred,       // no room now; other sequences hold pages that will come back
-  kUnserviceable,  // can never fit: more than kv_bytes or max_seq_tokens allows
+  kUnserviceable,  // can never fit: more than kv_bytes or max_seq_tokens allows; or, of Alias and
+                   // AdoptPrefix, the places asked for have slid out or are not in the index
 };
 struct Reservation {
   ReserveStatus status = ReserveStatus::kOk;
   uint32_t missing_pages = 0;  // when deferred
 };
-
-// Counts of one KV group, in pages. Their sum is `total` (law I6).
-struct PagerBooks {
-  uint64_t total = 0;  // pages of all superblocks taken, null page included in in_use
-  uint64_t free = 0;
-  uint64_t cached = 0;  // unreferenced, kept by the prefix index (0 until it is built)
-  uint64_t in_use = 0;
-  uint64_t soft = 0;  // soft runs (0 until they are built)
-  uint64_t limbo = 0;
-  uint64_t in_flight = 0;  // being copied (0 until tiers are built)
-  uint64_t superblocks = 0;
-  uint64_t reserved_bytes = 0;    // (in_use + soft + cached + limbo) * page bytes
-  uint64_t superblock_bytes = 0;  // bytes taken from the system
-  bool operator==(const PagerBooks&) const = default;
-};
-
-struct PagerCounters {
-  uint64_t reserves = 0, deferred = 0, unserviceable = 0, trims = 0, aliases = 0;
-  uint64_t commits = 0, rollbacks = 0, savepoint_rollbacks = 0;
-  uint64_t pages_taken = 0, pages_returned = 0;  // from and to the free maps
-  uint64_t copy_on_write = 0;
-  uint64_t superblocks_populated_in_verbs = 0;  // Reserve found no spare and had to make its own
-  uint64_t read_runs = 0;                       // segments of all open sequences now
-};
-
-// A full copy of the pager's state for tests and dumps; plain data, compared by ==.
-struct PagerSnapshot {
-  struct Superblock {
-    uint64_t free_map;  // bit i set = page i of the superblock is free
-    uint32_t longest_free_run;
-    uint32_t pages_in_use;
-    bool operator==(const Superblock&) const = default;
-  };
-  struct Sequence {
-    uint32_t seq_id;
-    uint16_t slot;
-    uint32_t num_tokens;
-    std::vector<uint32_t> pages;  // PageId values in token order
-    bool operator==(const Sequence&) const = default;
-  };
-  struct LimboPage {
-    uint32_t page;
-    uint64_t epoch;
-    bool operator==(const LimboPage&) const = default;
-  };
-  struct Group {
-    uint32_t pages_per_superblock;
-    uint32_t page_tokens;
-    std::vector<Superblock> superblocks;
-    std::vector<uint32_t> reference_counts;  // [pages]
-    std::vector<LimboPage> limbo;
-    std::vector<Sequence> sequences;
-    PagerBooks books;
-    bool operator==(const Group&) const;
-  };
-  std::vector<Group> groups;
-  uint64_t kv_bytes = 0;
-  uint64_t epoch = 0;
-  uint64_t completed_epoch = 0;
-  bool operator==(const PagerSnapshot&) const = default;
-};
-// Returns every violation of PAGER-1..7, one line each, law id first. Empty = sound. Pure.
-std::vector<std::string> Validate(const PagerSnapshot& snapshot);
 
 class Pager {
  public:
@@ -145,6 +95,9 @@ class Pager {
   // Makes token places [0, num_tokens) of `seq` exist in every group, adding pages as needed, and
   // sets its length to max(length, num_tokens). `hint_tokens` >= num_tokens: the length that is
   // known to come (a prompt); placement tries one run for all of it, takes only what is reserved.
+  // In sliding groups it also slides: rows of this step stand at the old length and after it, so
+  // pages that hold only places before (old length - window + 1) leave. A page that is shared or
+  // indexed and about to be written is copied first (page_copies).
   // On kDeferred and kUnserviceable nothing changes.
   Reservation Reserve(SeqId seq, uint32_t num_tokens, uint32_t hint_tokens = 0);
 
@@ -154,8 +107,17 @@ class Pager {
   // and at the last commit: what this step writes cannot be shared in it.
   Reservation Alias(SeqId dst, SeqId src, uint32_t num_tokens);
 
-  // Drops token places from `from_token` on; pages that hold none any more go to limbo.
+  // Drops token places from `from_token` on; pages that hold none any more go to limbo. Requires:
+  // in each sliding group the window of the place `from_token` is still held; true for every
+  // from_token >= the length before the last Reserve (tokens that were proposed and rejected).
   void Trim(SeqId seq, uint32_t from_token);
+  bool CanTrim(SeqId seq, uint32_t from_token) const;
+
+  // Cold pages that a policy names: the whole pages of token places [begin_token, end_token) of
+  // `group` become holes. Only in full groups (sliding ones slide by themselves); the last page
+  // never goes. Lossy: the sequence says so in its frame (kSlotLossyView), is never indexed again,
+  // and Alias of it is kUnserviceable.
+  void TrimPages(SeqId seq, uint32_t group, uint32_t begin_token, uint32_t end_token);
 
   // Undoes every edit of `seq` since Mark in this step. Savepoints do not nest across sequences.
   struct Savepoint {
@@ -181,18 +143,47 @@ class Pager {
   };
   std::span<const PageCopy> page_copies() const;
 
-  // ---- chores, off the step path. Populates one superblock ahead of need; bounded.
-  // Returns true when something was done.
-  bool Maintain();
+  // ---- prefix index: full pages whose contents are written, by the tokens that they hold
+  // Enters the full pages of the first `tokens` of `seq` that completed epochs have written and
+  // that are not entered yet. `tokens` are those of its places from 0 on. Work: the new pages.
+  // Between steps (after StepDone), not part of a transaction. Returns pages entered.
+  uint32_t IndexPrefix(SeqId seq, PrefixSalt salt, std::span<const TokenId> tokens);
+  // The most token places of a prompt `tokens` that AdoptPrefix could give a sequence now: whole
+  // pages, then the longest common prefix with one more page. Changes nothing but counters.
+  uint32_t MatchPrefix(PrefixSalt salt, std::span<const TokenId> tokens);
+  // Part of the step. Makes the first `num_tokens` places of `dst` (empty) refer to indexed pages
+  // that hold tokens[0, num_tokens). Requires: num_tokens <= MatchPrefix now; else kUnserviceable.
+  // Places of the last page past num_tokens are another's: the first Reserve past it copies that
+  // page. A prompt that is adopted whole computes its last row with kRowNoWrite, and reserves
+  // nothing.
+  Reservation AdoptPrefix(SeqId dst, PrefixSalt salt, std::span<const TokenId> tokens,
+                          uint32_t num_tokens);
+  // Forgets every page of the index (cached pages become free). Between steps.
+  void ClearPrefixIndex();
+
+  // ---- chores, off the step path and between steps; one bounded piece a call, true when something
+  // was done. kBusy: populates a superblock ahead of need; where a Reserve was deferred because
+  // another group holds the bytes, gives back one of that group's empty superblocks, or evicts up
+  // to kEvictPages of its cached pages. kIdle (the host decides when it is idle): evicts cached
+  // pages over kv_keep_bytes, releases soft runs, then gives empty superblocks back one by one,
+  // never the null page's.
+  enum class Load : uint8_t { kBusy, kIdle };
+  static constexpr uint32_t kEvictPages = 64;
+  bool Maintain(Load load = Load::kBusy);
 
   // ---- queries (of the edited, not yet committed state)
   uint32_t num_tokens(SeqId seq) const;
   SlotId slot(SeqId seq) const;
-  std::span<const PageId> pages(SeqId seq, uint32_t group) const;  // until the next edit
+  // Table entries from first_page() on, holes as the null page; valid until the next edit.
+  std::span<const PageId> pages(SeqId seq, uint32_t group) const;
+  uint32_t first_page(SeqId seq, uint32_t group) const;  // index of the first entry that is held
+  bool lossy(SeqId seq) const;                           // TrimPages made holes
+  // Places whose contents completed epochs have written.
+  uint32_t completed_tokens(SeqId seq) const;
   std::byte* base(uint32_t group) const;
   uint64_t range_bytes(uint32_t group) const;
-  // Pages that Reserve could still hand out now in the tightest group, limbo counted as free next
-  // step when `with_limbo`.
+  // Pages that Reserve could still hand out now in the tightest group (free, soft of others and
+  // cached ones, superblocks not taken yet), limbo counted as free next step when `with_limbo`.
   uint64_t available_pages(bool with_limbo) const;
   uint64_t available_tokens(bool with_limbo) const;
   uint64_t max_tokens() const;  // token places that kv_bytes allows in all

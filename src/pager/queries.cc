@@ -8,7 +8,7 @@ namespace kvrm {
 
 // ---- chores
 
-bool Pager::Maintain() {
+bool Pager::Maintain(Load /*load*/) {
   State& s = *state_;
   uint64_t spare_bytes = 0;
   for (const State::Group& group : s.groups) spare_bytes += group.pool.spare_bytes();
@@ -83,6 +83,21 @@ uint32_t Pager::num_tokens(SeqId seq) const { return state_->Find(seq).num_token
 SlotId Pager::slot(SeqId seq) const {
   (void)state_->Find(seq);
   return SlotId{static_cast<uint16_t>(state_->SlotOf(seq))};
+}
+
+uint32_t Pager::first_page(SeqId seq, uint32_t /*group*/) const {
+  (void)state_->Find(seq);
+  return 0;
+}
+
+bool Pager::lossy(SeqId seq) const {
+  (void)state_->Find(seq);
+  return false;
+}
+
+uint32_t Pager::completed_tokens(SeqId seq) const {
+  const State& s = *state_;
+  return s.completed_epoch == s.epoch ? s.Find(seq).written_tokens : 0;
 }
 
 std::span<const PageId> Pager::pages(SeqId seq, uint32_t group) const {

@@ -1,0 +1,103 @@
+// The third export of the frame: the *window plan*, for executors that cannot read pages in place
+// (an NPU, an ONNX static cache, any decoder with dense arrays [slot][window]). It knows what each
+// window holds and says which copies bring it up to date for a frame, and which copies bring what
+// the executor then wrote back into the pool.
+//
+// Window of (KV group g, part p, slot s), token-major; the host owns the memory:
+//     address = base(g) + p * part_stride_bytes + s * slot_stride_bytes + place * token_bytes
+//     place   = token                        full group: window_tokens >= the longest sequence
+//             = token % window_tokens        sliding group: a ring, window_tokens >= the model's
+//             window
+//                                            + most rows of one sequence in one step, rounded up to
+//                                            pages
+// token_bytes = part_page_bytes / page_tokens: pages that go to windows are token-major too, so
+// that a run of adjacent pages is one piece per part.
+//
+// One step of a gathered executor:
+//     frame = Publish(...)                  the executor's rows will write places kv_index
+//     Plan(frame)     -> stage copies       pool -> window: aliased, adopted, forked or resumed
+//     places
+//     ... run the copies, run the decoder: it writes each row's K and V into its window ...
+//     Acknowledge(e)  -> publish copies     window -> pool: the rows of this step, merged over
+//     steps
+// Until a plan is acknowledged the windows are taken to hold what they held before: a step that
+// failed is planned again.
+//
+// Not copied: what a window holds already. A copied page (copy-on-write) replaces its table entry,
+// not the contents: no copy. A truncated sequence keeps its places. A slot that another sequence
+// takes starts empty.
+//
+// Thread class: engine-thread-only. Never allocates after Create. Cost: rows, slots and deltas of
+// the frame, plus the pages that have to be copied.
+//
+// Invariants (ids recur in code and tests):
+//   WINDOW-1  after the stage copies of epoch e, each visible place of each live slot that is no
+//   row
+//             of e holds the bytes that the pool's page holds (or will, once published).
+//   WINDOW-2  a place is staged only when it is not resident: in steady decode a plan is empty.
+//   WINDOW-3  before a page is shared, copied, indexed or left behind for good, its rows are
+//   published:
+//             publish copies of a slot are due when Hurry(slot) is called or the slot's sequence is
+//             aliased, and are cancelled for pages that it trims.
+//   WINDOW-4  an unacknowledged plan changes nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/kv_view.h"
+#include "base/result.h"
+#include "frame/frame.h"
+#include "pager/pager.h"
+#include "transport/descriptor.h"
+
+namespace kvrm {
+
+struct WindowGeometry {
+  struct Group {
+    uint32_t window_tokens = 0;      // a multiple of page_tokens
+    uint64_t slot_stride_bytes = 0;  // >= window_tokens * token_bytes
+    uint64_t part_stride_bytes =
+        0;  // >= max_slots * slot_stride_bytes, or slots and parts the other
+            // way round: any strides under which no two windows overlap
+  };
+  std::vector<Group> groups;      // [KvGeometry::groups]
+  uint8_t publish_age_steps = 0;  // delta of publish copies: 0 = each step's rows at once
+};
+
+class WindowResidency {
+ public:
+  static Result<std::unique_ptr<WindowResidency>> Create(const KvGeometry& geometry,
+                                                         const WindowGeometry& windows,
+                                                         uint32_t max_slots, uint32_t max_pages);
+  ~WindowResidency();
+
+  // The copies that `frame` needs before it runs. Planning the same epoch again gives the same
+  // plan. Valid until the next call. Requires: epochs in order, without gaps.
+  std::span<const Train> Plan(const FrameView& frame);
+  // The executor has run the planned epoch: windows hold it. Returns the copies that are due now.
+  std::span<const Train> Acknowledge(uint64_t epoch);
+  // Publish copies of `slot` that wait become due: the trains, to be run at once.
+  std::span<const Train> Publish(SlotId slot);
+
+  // Bytes of windows of one group, by its strides: what the host must allocate.
+  uint64_t window_bytes(uint32_t group) const;
+  // Token places of (group, slot) that its window holds: [first, end).
+  struct Resident {
+    uint32_t first_token = 0;
+    uint32_t end_token = 0;
+  };
+  Resident resident(uint32_t group, SlotId slot) const;
+  void set_tau_bytes(uint64_t tau_bytes);
+  const CopyCounters& counters() const;
+
+ private:
+  struct State;
+  explicit WindowResidency(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace kvrm
