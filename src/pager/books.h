@@ -68,6 +68,7 @@ struct PagerSnapshot {
     uint32_t seq_id;
     uint16_t slot;
     uint32_t num_tokens;
+    bool lossy = false;                      // TrimPages made holes
     uint32_t first_page = 0;                 // index of the first table entry that is held
     std::vector<uint32_t> pages;             // PageId values from first_page on; 0 = a hole
     uint32_t soft_page = 0, soft_pages = 0;  // its soft run

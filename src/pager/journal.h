@@ -15,16 +15,19 @@ enum class EditKind : uint8_t {
   kAppend,          // `count` fresh pages from `page` on became table entries from `index` on
   kShare,           // the same with pages of another sequence
   kDrop,            // table entries from `index` on, the run of `count` pages from `page`, went
-  kReplace,         // entry `index`, the shared page `old_page`, became its copy `page`
-  kOrphan,          // a kReplace that was rolled back while others may name the copy
-  kUndone,          // rolled back; stands only until the journal is closed up
+  kSlide,    // the run of `count` pages from `page`, entries from `index` on, left its window
+  kCold,     // the same by TrimPages; the sequence is lossy from here on
+  kReplace,  // entry `index`, the shared page `old_page`, became its copy `page`
+  kOrphan,   // a kReplace that was rolled back while others may name the copy
+  kUndone,   // rolled back; stands only until the journal is closed up
 };
 
 struct Edit {
   EditKind kind = EditKind::kUndone;
   uint8_t group = 0;
   uint16_t slot = 0;
-  bool extends = false;  // kAppend, kShare: the run continues the read run before it
+  bool extends = false;    // kAppend, kShare: the run continues the read run before it
+  bool was_lossy = false;  // kCold
   uint32_t index = 0;
   uint32_t page = 0;
   uint32_t count = 0;

@@ -65,21 +65,39 @@ TEST(PageTables, ReadRunsAreCountedAtEditTime) {
   const auto count = [&] {
     uint64_t runs = 0;
     for (uint32_t slot : {0u, 1u}) {
-      for (uint32_t i = 0; i < tables.num_pages(slot); ++i) runs += !tables.Continues(slot, i);
+      for (uint32_t i = 0; i < tables.num_pages(slot); ++i) {
+        runs += tables.Pages(slot)[i] != kNullPage && !tables.Continues(slot, i) ? 1 : 0;
+      }
     }
     return runs;
   };
   for (int i = 0; i < 20'000; ++i) {
     const uint32_t slot = random() % 2, held = tables.num_pages(slot);
-    const uint32_t page = random() % 24;
+    const uint32_t page = 1 + random() % 23;
     const uint32_t run = 1 + static_cast<uint32_t>(random()) % (8 - page % 8);
-    switch (random() % 3) {
+    switch (random() % 5) {
       case 0:
         if (held < 24) tables.Push(slot, {PageId{page}, run});
         break;
       case 1:
         if (held > 0) tables.Pop(slot, tables.LastRun(slot, random() % held).count);
         break;
+      case 2:
+        if (held < 24) tables.Push(slot, {kNullPage, run});
+        break;
+      case 3: {
+        if (held == 0) break;
+        const uint32_t index = random() % held;
+        const PageRun punched = tables.RunAt(slot, index, held);
+        const uint64_t before = tables.read_runs();
+        if (punched.holes()) break;
+        tables.Punch(slot, index, punched);
+        ASSERT_EQ(tables.read_runs(), count());
+        if (random() % 2 == 0) break;
+        tables.Fill(slot, index, punched);
+        ASSERT_EQ(tables.read_runs(), before);
+        break;
+      }
       default:
         if (held > 0) tables.Replace(slot, random() % held, PageId{page});
     }

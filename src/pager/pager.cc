@@ -25,10 +25,14 @@ Status CheckGroup(uint32_t index, const KvGroupGeometry& group) {
   const auto invalid = [&](const char* field, uint64_t value, const std::string& limit) {
     return InvalidInput(GroupField(index, field) + std::to_string(value) + ", must be " + limit);
   };
-  if (group.kind != KvGroupKind::kFull) {
+  if (group.kind != KvGroupKind::kFull && group.kind != KvGroupKind::kSliding) {
     return Unsupported(GroupField(index, "kind") +
                        std::to_string(static_cast<unsigned>(group.kind)) +
-                       " is not built, only 0 (full)");
+                       " is not built, only 0 (full) and 1 (sliding)");
+  }
+  if ((group.kind == KvGroupKind::kSliding) != (group.window_tokens > 0)) {
+    return invalid("window_tokens", group.window_tokens,
+                   "at least 1 in a sliding group, 0 in a full one");
   }
   if (!std::has_single_bit(group.page_tokens) || group.page_tokens < 8 || group.page_tokens > 128) {
     return invalid("page_tokens", group.page_tokens, "a power of two from 8 to 128");
@@ -90,9 +94,11 @@ Result<std::unique_ptr<Pager>> Pager::Create(const PagerConfig& config) {
                             VirtualRange::Reserve(superblocks * group.superblock_bytes));
       // Different streams, so that no two groups are scattered alike.
       const uint64_t seed = config.scatter_seed == 0 ? 0 : config.scatter_seed + groups.size();
-      // No sequence can hold more pages than there are.
-      const uint64_t max_pages = std::min(superblocks * group.pages_per_superblock,
-                                          PagesFor(config.max_seq_tokens, group.page_tokens));
+      // In a full group no sequence can hold more pages than there are.
+      uint64_t max_pages = PagesFor(config.max_seq_tokens, group.page_tokens);
+      if (group.kind == KvGroupKind::kFull) {
+        max_pages = std::min(max_pages, superblocks * group.pages_per_superblock);
+      }
       groups.push_back({PagePool(group, std::move(range), {config.poison_freed, seed}),
                         PageTables(config.max_slots, static_cast<uint32_t>(max_pages),
                                    group.pages_per_superblock)});
@@ -144,7 +150,7 @@ std::optional<SeqId> Pager::Open() {
   const uint16_t index = s.free_slots.back();
   s.free_slots.pop_back();
   State::Slot& slot = s.slots[index];
-  slot = {State::SlotUse::kOpen, slot.seq_id + s.slot_stride, 0, 0};
+  slot = {State::SlotUse::kOpen, slot.seq_id + s.slot_stride};
   s.journal.push_back({.kind = EditKind::kOpen, .slot = index});
   s.Check(/*tier=*/3);
   return SeqId{slot.seq_id};
@@ -187,6 +193,7 @@ Reservation Pager::Reserve(SeqId seq, uint32_t num_tokens, uint32_t hint_tokens)
     kept -= s.BytesNeeded(g, growth[g]);
     s.Grow(g, slot, growth[g], kept);
   }
+  s.Slide(slot, sequence.written_tokens);
   s.SetLength(slot, num_tokens, sequence.written_tokens);
   s.Check(/*tier=*/3);
   return {};
@@ -198,8 +205,10 @@ Pager::State::Growth Pager::State::GrowthOf(uint32_t group, uint32_t slot, uint3
   const uint32_t page_tokens = pool.geometry().page_tokens;
   const uint32_t held = tables.num_pages(slot);
   const uint64_t needed = PagesFor(num_tokens, page_tokens);
-  const uint64_t hinted =
-      std::clamp<uint64_t>(PagesFor(hint_tokens, page_tokens), needed, tables.max_pages());
+  // Of a prompt that is longer than a window only so much is ever there at once.
+  const uint64_t known = std::min(PagesFor(hint_tokens, page_tokens),
+                                  tables.first(slot) + MostPages(group, hint_tokens));
+  const uint64_t hinted = std::clamp<uint64_t>(known, needed, tables.max_pages());
   Growth growth;
   growth.pages = static_cast<uint32_t>(needed - held);
   growth.pages_in_all = static_cast<uint32_t>(hinted - held);
@@ -239,7 +248,9 @@ void Pager::State::Grow(uint32_t group, uint32_t slot, const Growth& growth, uin
   if (growth.copies_last) CopyLastPage(group, slot, kept);
   for (uint32_t done = 0; done < growth.pages;) {
     PagePool::Request request;
-    if (tables.num_pages(slot) > 0) request.after = tables.Last(slot);
+    if (tables.num_pages(slot) > 0 && tables.Last(slot) != kNullPage) {
+      request.after = tables.Last(slot);
+    }
     request.count = growth.pages - done;
     request.run_count = growth.pages_in_all - done;
     request.spendable_bytes = spendable_bytes() - kept;
@@ -262,7 +273,9 @@ void Pager::State::CopyLastPage(uint32_t group, uint32_t slot, uint64_t kept) {
   const uint32_t index = tables.num_pages(slot) - 1;
   const PageId shared = tables.Last(slot);
   PagePool::Request request;
-  if (index > 0) request.after = tables.Pages(slot)[index - 1];
+  if (index > 0 && tables.Pages(slot)[index - 1] != kNullPage) {
+    request.after = tables.Pages(slot)[index - 1];
+  }
   request.spendable_bytes = spendable_bytes() - kept;
   const PageRun copy = TakeRun(group, slot, request);
   tables.Replace(slot, index, copy.page);
@@ -315,30 +328,48 @@ Reservation Pager::Alias(SeqId dst, SeqId src, uint32_t num_tokens) {
   KVRM_CHECK(num_tokens <= source.num_tokens, "Alias past the end of its source");
   // A copy of its last page is made before this step's rows are written, so it would miss them.
   KVRM_CHECK(num_tokens <= source.written_tokens, "Alias of token places that this step writes");
+  if (num_tokens == 0) return {};
   const uint32_t from = s.SlotOf(src), to = s.SlotOf(dst);
+  uint32_t first[kMaxKvGroups] = {};
   for (uint32_t g = 0; g < s.groups.size(); ++g) {
-    auto& [pool, tables] = s.groups[g];
-    const uint32_t page_tokens = pool.geometry().page_tokens;
-    const std::span<const PageId> pages =
-        tables.Pages(from).first(PagesFor(num_tokens, page_tokens));
-    for (uint32_t begin = 0, end = 0; begin < pages.size(); begin = end) {
-      end = begin + 1;
-      while (end < pages.size() && tables.Continues(from, end)) ++end;
-      const PageRun run{pages[begin], end - begin};
-      pool.AddReference(run);
-      s.journal.push_back({.kind = EditKind::kShare,
-                           .group = static_cast<uint8_t>(g),
-                           .slot = static_cast<uint16_t>(to),
-                           .extends = tables.Push(to, run),
-                           .index = begin,
-                           .page = run.page.value,
-                           .count = run.count});
+    first[g] = s.FirstNeeded(g, num_tokens - 1);  // its last row may be computed once more
+    if (source.lossy || first[g] < s.groups[g].tables.first(from)) {
+      ++s.counters.unserviceable;
+      return {ReserveStatus::kUnserviceable, 0};
     }
+  }
+  for (uint32_t g = 0; g < s.groups.size(); ++g) {
+    const uint32_t page_tokens = s.groups[g].pool.geometry().page_tokens;
+    s.Share(g, from, to, first[g], static_cast<uint32_t>(PagesFor(num_tokens, page_tokens)));
   }
   ++s.counters.aliases;
   s.SetLength(to, num_tokens, num_tokens);
   s.Check(/*tier=*/3);
   return {};
+}
+
+void Pager::State::Share(uint32_t group, uint32_t source, uint32_t target, uint32_t first,
+                         uint32_t end) {
+  const PageTables& tables = groups[group].tables;
+  if (first > 0) PushShared(group, target, {kNullPage, first});
+  for (uint32_t begin = first; begin < end;) {
+    const PageRun run = tables.RunAt(source, begin, end);
+    PushShared(group, target, run);
+    begin += run.count;
+  }
+}
+
+void Pager::State::PushShared(uint32_t group, uint32_t target, PageRun run) {
+  auto& [pool, tables] = groups[group];
+  const uint32_t index = tables.num_pages(target);
+  if (!run.holes()) pool.AddReference(run);
+  journal.push_back({.kind = EditKind::kShare,
+                     .group = static_cast<uint8_t>(group),
+                     .slot = static_cast<uint16_t>(target),
+                     .extends = tables.Push(target, run),
+                     .index = index,
+                     .page = run.page.value,
+                     .count = run.count});
 }
 
 // ---- Trim
@@ -348,6 +379,7 @@ void Pager::Trim(SeqId seq, uint32_t from_token) {
   const State::Slot& sequence = s.FindForEdit(seq);
   ++s.counters.trims;
   if (from_token >= sequence.num_tokens) return;
+  KVRM_CHECK(CanTrim(seq, from_token), "PAGER-6: Trim to a place whose window or page is gone");
   const uint32_t slot = s.SlotOf(seq);
   for (uint32_t g = 0; g < s.groups.size(); ++g) {
     const uint32_t page_tokens = s.groups[g].pool.geometry().page_tokens;
@@ -357,9 +389,20 @@ void Pager::Trim(SeqId seq, uint32_t from_token) {
   s.Check(/*tier=*/3);
 }
 
-bool Pager::CanTrim(SeqId seq, uint32_t /*from_token*/) const {
-  (void)state_->Find(seq);
-  return true;  // full groups keep every place
+bool Pager::CanTrim(SeqId seq, uint32_t from_token) const {
+  const State& s = *state_;
+  if (from_token == 0 || from_token >= s.Find(seq).num_tokens) return true;
+  for (uint32_t g = 0; g < s.groups.size(); ++g) {
+    const auto& [pool, tables] = s.groups[g];
+    const uint32_t slot = s.SlotOf(seq), page_tokens = pool.geometry().page_tokens;
+    if (s.FirstNeeded(g, from_token) < tables.first(slot)) return false;
+    // A page that will be written again must be there.
+    if (from_token % page_tokens != 0 &&
+        tables.Pages(slot)[from_token / page_tokens] == kNullPage) {
+      return false;
+    }
+  }
+  return true;
 }
 
 // From the end, run by run, so that the journal can put them back in reverse.
@@ -368,13 +411,73 @@ void Pager::State::DropPages(uint32_t group, uint32_t slot, uint32_t keep_pages)
   while (tables.num_pages(slot) > keep_pages) {
     const PageRun run = tables.LastRun(slot, keep_pages);
     tables.Pop(slot, run.count);
-    pool.DropReference(run, step_epoch());
+    if (!run.holes()) pool.DropReference(run, step_epoch());
     journal.push_back({.kind = EditKind::kDrop,
                        .group = static_cast<uint8_t>(group),
                        .slot = static_cast<uint16_t>(slot),
                        .index = tables.num_pages(slot),
                        .page = run.page.value,
                        .count = run.count});
+  }
+}
+
+// ---- what leaves from the front or the middle
+
+uint32_t Pager::State::FirstNeeded(uint32_t group, uint32_t next_token) const {
+  const KvGroupGeometry& geometry = groups[group].pool.geometry();
+  if (geometry.kind == KvGroupKind::kFull || next_token < geometry.window_tokens) return 0;
+  return (next_token + 1 - geometry.window_tokens) / geometry.page_tokens;
+}
+
+void Pager::State::Slide(uint32_t slot, uint32_t next_token) {
+  for (uint32_t g = 0; g < groups.size(); ++g) {
+    PageTables& tables = groups[g].tables;
+    const uint32_t first = tables.first(slot), needed = FirstNeeded(g, next_token);
+    if (needed <= first) continue;
+    Punch(g, slot, EditKind::kSlide, first, needed);
+    counters.slid_pages += needed - first;
+  }
+}
+
+void Pager::TrimPages(SeqId seq, uint32_t group, uint32_t begin_token, uint32_t end_token) {
+  State& s = *state_;
+  (void)s.FindForEdit(seq);
+  KVRM_CHECK(group < s.groups.size(), "TrimPages in a KV group that does not exist");
+  const auto& [pool, tables] = s.groups[group];
+  KVRM_CHECK(pool.geometry().kind == KvGroupKind::kFull, "TrimPages in a group that slides");
+  const uint32_t slot = s.SlotOf(seq);
+  const uint32_t page_tokens = pool.geometry().page_tokens;
+  const auto begin = static_cast<uint32_t>(PagesFor(begin_token, page_tokens));
+  const uint32_t past_last = tables.num_pages(slot) == 0 ? 0 : tables.num_pages(slot) - 1;
+  const uint32_t end = std::min(end_token / page_tokens, past_last);
+  ++s.counters.trims;
+  if (begin < end) s.Punch(group, slot, EditKind::kCold, begin, end);
+  s.Check(/*tier=*/3);
+}
+
+// Entries [begin, end) become holes; those that are holes already stay.
+void Pager::State::Punch(uint32_t group, uint32_t slot, EditKind kind, uint32_t begin,
+                         uint32_t end) {
+  auto& [pool, tables] = groups[group];
+  while (begin < end) {
+    const PageRun run = tables.RunAt(slot, begin, end);
+    if (!run.holes()) {
+      tables.Punch(slot, begin, run);
+      pool.DropReference(run, step_epoch());
+      journal.push_back({.kind = kind,
+                         .group = static_cast<uint8_t>(group),
+                         .slot = static_cast<uint16_t>(slot),
+                         .was_lossy = slots[slot].lossy,
+                         .index = begin,
+                         .page = run.page.value,
+                         .count = run.count});
+      if (kind == EditKind::kCold) {
+        slots[slot].lossy = true;
+        counters.cold_pages += run.count;
+      }
+    }
+    begin += run.count;
+    if (kind == EditKind::kSlide) tables.set_first(slot, begin);
   }
 }
 

@@ -23,6 +23,7 @@ struct Pager::State {
     uint32_t num_tokens = 0;      // token places that exist
     uint32_t written_tokens = 0;  // of these, existed at the last commit: their contents are
                                   // written by the time that this step's page copies run
+    bool lossy = false;           // TrimPages made holes
   };
   struct Group {
     PagePool pool;
@@ -49,6 +50,9 @@ struct Pager::State {
   }
 
   // ---- room
+  // The most pages that a sequence of `num_tokens` holds in `group` while it grows step by step: a
+  // window's, with the rows of two steps, because what slid out rests in limbo.
+  uint64_t MostPages(uint32_t group, uint64_t num_tokens) const;
   uint64_t taken_bytes() const;
   uint64_t spendable_bytes() const { return config.kv_bytes - taken_bytes(); }
   // The most token places of one more sequence for which each group has pages, when group g has
@@ -71,6 +75,14 @@ struct Pager::State {
   void CopyLastPage(uint32_t group, uint32_t slot, uint64_t kept);
   PageRun TakeRun(uint32_t group, uint32_t slot, const PagePool::Request& request);
   void DropPages(uint32_t group, uint32_t slot, uint32_t keep_pages);
+  // The first table entry that a row at token place `next_token` sees: 0 in a full group.
+  uint32_t FirstNeeded(uint32_t group, uint32_t next_token) const;
+  // Pages that leave the windows of `slot`, whose rows stand at `next_token` and after it.
+  void Slide(uint32_t slot, uint32_t next_token);
+  void Punch(uint32_t group, uint32_t slot, EditKind kind, uint32_t begin, uint32_t end);
+  // Entries [first, end) of `source`'s table become those of the empty `target`, after holes.
+  void Share(uint32_t group, uint32_t source, uint32_t target, uint32_t first, uint32_t end);
+  void PushShared(uint32_t group, uint32_t target, PageRun run);
   void SetLength(uint32_t slot, uint32_t num_tokens, uint32_t written_tokens);
 
   // ---- transaction

@@ -30,25 +30,38 @@ uint64_t Pager::State::taken_bytes() const {
   return bytes;
 }
 
+uint64_t Pager::State::MostPages(uint32_t group, uint64_t num_tokens) const {
+  const KvGroupGeometry& geometry = groups[group].pool.geometry();
+  const uint64_t page_tokens = geometry.page_tokens;
+  const uint64_t whole = (num_tokens + page_tokens - 1) / page_tokens;
+  if (geometry.kind == KvGroupKind::kFull) return whole;
+  const uint64_t step =
+      config.max_step_tokens == 0 ? config.max_seq_tokens : config.max_step_tokens;
+  return std::min(whole, (geometry.window_tokens + 2 * step) / page_tokens + 2);
+}
+
 uint64_t Pager::State::MostTokens(const uint64_t* free_pages, uint64_t spendable) const {
   const auto bytes_for = [&](uint64_t tokens) {
     uint64_t bytes = 0;
-    for (size_t g = 0; g < groups.size(); ++g) {
+    for (uint32_t g = 0; g < groups.size(); ++g) {
       const KvGroupGeometry& geometry = groups[g].pool.geometry();
-      const uint64_t pages = (tokens + geometry.page_tokens - 1) / geometry.page_tokens;
+      const uint64_t pages = MostPages(g, tokens);
       if (pages <= free_pages[g]) continue;
       const uint64_t per = geometry.pages_per_superblock;
       bytes += (pages - free_pages[g] + per - 1) / per * geometry.superblock_bytes;
     }
     return bytes;
   };
-  // The answer is a whole number of pages of some group; it is found to the token.
-  const KvGroupGeometry& first = groups[0].pool.geometry();
-  uint64_t fits = 0;
-  uint64_t too_many =
-      (free_pages[0] + spendable / first.superblock_bytes * first.pages_per_superblock) *
-          first.page_tokens +
-      1;
+  // The answer is a whole number of pages of some group; it is found to the token. Only a full
+  // group bounds it: a window that fits once fits for ever.
+  uint64_t fits = 0, too_many = uint64_t{kNone32} + 1;
+  for (uint32_t g = 0; g < groups.size(); ++g) {
+    const KvGroupGeometry& geometry = groups[g].pool.geometry();
+    if (geometry.kind != KvGroupKind::kFull) continue;
+    const uint64_t pages =
+        free_pages[g] + spendable / geometry.superblock_bytes * geometry.pages_per_superblock;
+    too_many = std::min(too_many, pages * geometry.page_tokens + 1);
+  }
   while (fits + 1 < too_many) {
     const uint64_t middle = fits + (too_many - fits) / 2;
     (bytes_for(middle) <= spendable ? fits : too_many) = middle;
@@ -85,15 +98,12 @@ SlotId Pager::slot(SeqId seq) const {
   return SlotId{static_cast<uint16_t>(state_->SlotOf(seq))};
 }
 
-uint32_t Pager::first_page(SeqId seq, uint32_t /*group*/) const {
+uint32_t Pager::first_page(SeqId seq, uint32_t group) const {
   (void)state_->Find(seq);
-  return 0;
+  return state_->groups[group].tables.first(state_->SlotOf(seq));
 }
 
-bool Pager::lossy(SeqId seq) const {
-  (void)state_->Find(seq);
-  return false;
-}
+bool Pager::lossy(SeqId seq) const { return state_->Find(seq).lossy; }
 
 uint32_t Pager::completed_tokens(SeqId seq) const {
   const State& s = *state_;
@@ -102,7 +112,9 @@ uint32_t Pager::completed_tokens(SeqId seq) const {
 
 std::span<const PageId> Pager::pages(SeqId seq, uint32_t group) const {
   (void)state_->Find(seq);
-  return state_->groups[group].tables.Pages(state_->SlotOf(seq));
+  const PageTables& tables = state_->groups[group].tables;
+  const uint32_t slot = state_->SlotOf(seq);
+  return tables.Pages(slot).subspan(tables.first(slot));
 }
 
 // ---- groups
@@ -141,13 +153,18 @@ PagerSnapshot Pager::State::Snapshot() const {
   for (const auto& [pool, tables] : groups) {
     PagerSnapshot::Group& group = snapshot.groups.emplace_back();
     pool.Describe(group);
+    group.window_tokens = pool.geometry().window_tokens;
     for (uint32_t slot = 0; slot < slots.size(); ++slot) {
       if (slots[slot].use != SlotUse::kOpen) continue;
       PagerSnapshot::Sequence& sequence = group.sequences.emplace_back();
       sequence.seq_id = slots[slot].seq_id;
       sequence.slot = static_cast<uint16_t>(slot);
       sequence.num_tokens = slots[slot].num_tokens;
-      for (PageId page : tables.Pages(slot)) sequence.pages.push_back(page.value);
+      sequence.first_page = tables.first(slot);
+      sequence.lossy = slots[slot].lossy;
+      for (PageId page : tables.Pages(slot).subspan(sequence.first_page)) {
+        sequence.pages.push_back(page.value);
+      }
     }
   }
   return snapshot;

@@ -42,11 +42,23 @@ void Pager::State::Undo(const Edit& edit) {
       return;
     case EditKind::kShare:
       tables.Pop(edit.slot, edit.count);
-      pool.UndoReference(run, step_epoch());
+      if (!run.holes()) pool.UndoReference(run, step_epoch());
       return;
     case EditKind::kDrop:
       tables.Push(edit.slot, run);
+      if (!run.holes()) pool.AddReference(run);
+      return;
+    case EditKind::kSlide:
+      tables.Fill(edit.slot, edit.index, run);
+      tables.set_first(edit.slot, edit.index);
       pool.AddReference(run);
+      counters.slid_pages -= edit.count;
+      return;
+    case EditKind::kCold:
+      tables.Fill(edit.slot, edit.index, run);
+      slots[edit.slot].lossy = edit.was_lossy;
+      pool.AddReference(run);
+      counters.cold_pages -= edit.count;
       return;
     case EditKind::kReplace:
       tables.Replace(edit.slot, edit.index, PageId{edit.old_page});
@@ -149,6 +161,12 @@ void Pager::State::Publish(const Edit& edit) {
     case EditKind::kAppend:
     case EditKind::kShare:
       delta.kind = edit.extends ? DeltaKind::kExtend : DeltaKind::kAppend;
+      if (edit.page == kNullPage.value) delta.kind = DeltaKind::kHole;  // before a window
+      break;
+    case EditKind::kSlide:
+    case EditKind::kCold:
+      delta.kind = DeltaKind::kHole;
+      delta.page = kNullPage.value;
       break;
     case EditKind::kReplace:
       delta.kind = DeltaKind::kReplace;

@@ -48,6 +48,9 @@ class GroupValidator {
     in_limbo_.assign(pages, 0);
     for (const auto& sequence : group_.sequences) {
       for (uint32_t page : sequence.pages) {
+        if (page == kNullPage.value && sequence.lossy && group_.window_tokens == 0) {
+          continue;  // a hole
+        }
         if (page < pages) {
           ++named_[page];
         } else {
@@ -132,11 +135,20 @@ class GroupValidator {
 
   void CheckTables() {
     for (const auto& sequence : group_.sequences) {
-      const uint64_t pages =
-          (uint64_t{sequence.num_tokens} + group_.page_tokens - 1) / group_.page_tokens;
-      if (sequence.pages.size() == pages) continue;
-      Report("PAGER-6", Name(sequence) + " has " + std::to_string(sequence.num_tokens) +
-                            " tokens on " + std::to_string(sequence.pages.size()) + " pages");
+      const uint64_t tokens = sequence.num_tokens;
+      const uint64_t end = (tokens + group_.page_tokens - 1) / group_.page_tokens;
+      if (sequence.first_page + sequence.pages.size() != end) {
+        Report("PAGER-6", Name(sequence) + " has " + std::to_string(tokens) + " tokens on " +
+                              std::to_string(sequence.pages.size()) + " pages from " +
+                              std::to_string(sequence.first_page) + " on");
+      }
+      const uint64_t window = group_.window_tokens;
+      const uint64_t first_seen = window == 0 || tokens < window ? 0 : tokens + 1 - window;
+      if (sequence.first_page > first_seen / group_.page_tokens) {
+        Report("PAGER-6", Name(sequence) + " begins at page " +
+                              std::to_string(sequence.first_page) + ", its next row sees token " +
+                              std::to_string(first_seen));
+      }
     }
   }
 

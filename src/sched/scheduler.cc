@@ -93,7 +93,8 @@ uint64_t PlacesWithinReach(const Entry& entry, const Pager& pager) {
   const uint64_t available = pager.available_pages(/*with_limbo=*/false);
   const auto& groups = pager.geometry().groups;
   for (uint32_t g = 0; g < groups.size(); ++g) {
-    const uint64_t pages = pager.pages(entry.seq, g).size() + available;
+    const uint64_t pages =
+        pager.first_page(entry.seq, g) + pager.pages(entry.seq, g).size() + available;
     places = std::min(places, pages * groups[g].page_tokens);
   }
   return places;
