@@ -48,12 +48,15 @@ void PrintRow(std::string& out, uint32_t index, const Row& row) {
 
 void PrintSlot(std::string& out, const KvGeometry& geometry, const FrameView& frame,
                const SlotHead& slot) {
-  Print(out, "slot %u: sequence %u, rows %u..%u\n", unsigned{slot.slot}, slot.seq_id,
-        slot.row_begin, slot.row_begin + slot.num_rows);
+  Print(out, "slot %u: sequence %u, rows %u..%u%s\n", unsigned{slot.slot}, slot.seq_id,
+        slot.row_begin, slot.row_begin + slot.num_rows,
+        (slot.flags & kSlotLossyView) != 0 ? ", lossy view" : "");
   for (uint32_t g = 0; g < geometry.groups.size(); ++g) {
     const KvGroupGeometry& group = geometry.groups[g];
-    Print(out, "  group %u: tokens %u..%u on %u pages in %u segments\n", g, slot.first_token[g],
-          slot.num_tokens[g], slot.num_pages[g], slot.num_segments[g]);
+    Print(out, "  group %u: tokens %u..%u on %u pages", g, slot.first_token[g], slot.num_tokens[g],
+          slot.num_pages[g]);
+    if (slot.num_holes[g] > 0) Print(out, ", %u of them holes,", slot.num_holes[g]);
+    Print(out, " in %u segments\n", slot.num_segments[g]);
     const Segment* segments = frame.SlotSegments(g, slot.slot);
     for (uint32_t k = 0; k < slot.num_segments[g]; ++k) {
       const Segment& segment = segments[k];
@@ -80,7 +83,11 @@ std::string DumpFrame(const KvGeometry& geometry, const FrameView& frame) {
     const Delta& delta = frame.deltas[d];
     Print(out, "delta %u: slot %u, group %u, %s, index %u", d, unsigned{delta.slot},
           unsigned{delta.kv_group}, Name(delta.kind), delta.index);
-    if (delta.count > 0) Print(out, ", pages %u..%u", delta.page, delta.page + delta.count);
+    if (delta.kind == DeltaKind::kHole) {
+      Print(out, ", %u entries", delta.count);
+    } else if (delta.count > 0) {
+      Print(out, ", pages %u..%u", delta.page, delta.page + delta.count);
+    }
     out += '\n';
   }
   for (uint32_t r = 0; r < head.num_rows; ++r) PrintRow(out, r, frame.rows[r]);

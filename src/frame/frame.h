@@ -9,13 +9,13 @@
 // Heads are double-buffered by epoch; tables are patched in step order.
 //
 // Invariants (all checked by ValidateFrame, which returns every violation):
-//   FRAME-0  the head, the live slots and the deltas are well formed: magic, version, counts within
-//            capacity, slots ascending, delta.first_token_place = index * page_tokens.
+//   FRAME-0  head, live slots, rows and deltas are well formed: magic, version, counts within
+//            capacity, slots ascending, delta.first_token_place = index * page_tokens, known kinds
+//            and flags.
 //   FRAME-1  row slots are live; rows of one slot are adjacent and ascending in kv_index.
 //   FRAME-2  every kv_index of a row is < its slot's num_tokens, and covered by its segments.
 //   FRAME-3  segments of a slot are maximal and ascending and hold num_pages - num_holes pages. In
-//   a
-//            full group without kSlotLossyView there are no holes; in a sliding group holes stand
+//            a full group without kSlotLossyView there are no holes; in a sliding group holes stand
 //            before first_token only, and the window of the slot's first row is held.
 //   FRAME-4  the dense table equals the segments; holes and entries past the end are null.
 //   FRAME-5  no two live slots write one page, nor one a token place that another reads; no row

@@ -160,8 +160,11 @@ void FrameBuilder::State::Write(Published& frame, uint64_t frame_epoch, std::spa
 
 void FrameBuilder::State::FillCounts(SlotHead& slot) const {
   for (uint32_t g = 0; g < geometry.groups.size(); ++g) {
+    const bool slides = geometry.groups[g].kind == KvGroupKind::kSliding;
+    slot.first_token[g] = slides ? tables.first_held_token(g, slot.slot) : 0;
     slot.num_pages[g] = tables.num_pages(g, slot.slot);
     slot.num_segments[g] = tables.num_segments(g, slot.slot);
+    slot.num_holes[g] = tables.num_holes(g, slot.slot);
   }
 }
 
@@ -176,10 +179,7 @@ bool FrameBuilder::State::Repeats(const Published& frame, std::span<const Row> r
   }
   for (size_t i = 0; i < slots.size(); ++i) {
     SlotHead given = slots[i];
-    std::copy(std::begin(view.slots[i].num_pages), std::end(view.slots[i].num_pages),
-              given.num_pages);
-    std::copy(std::begin(view.slots[i].num_segments), std::end(view.slots[i].num_segments),
-              given.num_segments);
+    FillCounts(given);
     if (std::memcmp(&given, &view.slots[i], sizeof given) != 0) return false;
   }
   return (rows.empty() || std::memcmp(rows.data(), view.rows, rows.size_bytes()) == 0) &&
@@ -200,7 +200,7 @@ FrameBuilder::Reads FrameBuilder::LastReads() const {
     for (uint32_t g = 0; g < s.geometry.groups.size(); ++g) {
       const uint64_t page_bytes = s.geometry.groups[g].part_page_bytes;
       reads.runs += slot.num_segments[g];
-      reads.bytes += slot.num_pages[g] * page_bytes;
+      reads.bytes += (slot.num_pages[g] - slot.num_holes[g]) * page_bytes;
       squares += static_cast<double>(s.tables.squared_pages(g, slot.slot)) *
                  static_cast<double>(page_bytes) * static_cast<double>(page_bytes);
     }

@@ -1,4 +1,5 @@
 // The builder's laws: tables, publishing, chain.
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <string>
@@ -47,37 +48,37 @@ struct ObviousTables {
   std::vector<std::vector<uint32_t>> pages = std::vector<std::vector<uint32_t>>(4);
 
   bool Continues(const std::vector<uint32_t>& table, size_t i) const {
-    return i > 0 && table[i] == table[i - 1] + 1 && table[i] / 8 == table[i - 1] / 8;
+    return i > 0 && table[i - 1] != 0 && table[i] == table[i - 1] + 1 &&
+           table[i] / 8 == table[i - 1] / 8;
   }
   Delta RandomDelta(std::mt19937& random) {
-    const auto slot = static_cast<uint16_t>(random() % 4);
+    const auto below = [&](uint32_t bound) { return static_cast<uint32_t>(random() % bound); };
+    const auto slot = static_cast<uint16_t>(below(4));
     std::vector<uint32_t>& table = pages[slot];
     const auto size = static_cast<uint32_t>(table.size());
-    const auto page = static_cast<uint32_t>(1 + random() % 30);
-    switch (random() % 4) {
-      case 0: {
-        const auto keep = static_cast<uint32_t>(random() % (size + 1));
-        table.resize(keep);
-        return MakeDelta(DeltaKind::kTruncate, slot, keep);
-      }
-      case 1:
-        if (size > 0) {
-          const auto index = static_cast<uint32_t>(random() % size);
-          table[index] = page;
-          return MakeDelta(DeltaKind::kReplace, slot, index, page, 1);
-        }
-        [[fallthrough]];
-      default: {
-        uint32_t first = page;
-        if (random() % 2 == 0 && size > 0) first = table.back() + 1;  // often the next one
-        const uint32_t count = std::min(1 + static_cast<uint32_t>(random()) % (8 - first % 8),
-                                        kCapacity.max_pages - size);
-        if (count == 0) return MakeDelta(DeltaKind::kTruncate, slot, size);
-        for (uint32_t i = 0; i < count; ++i) table.push_back(first + i);
-        const auto kind = Continues(table, size) ? DeltaKind::kExtend : DeltaKind::kAppend;
-        return MakeDelta(kind, slot, size, first, count);
-      }
+    const uint32_t page = 1 + below(30), choice = below(6), at = below(size + 1);
+    const uint32_t room = kCapacity.max_pages - size;
+    if (choice == 0 || room == 0) {
+      table.resize(at);
+      return MakeDelta(DeltaKind::kTruncate, slot, at);
     }
+    if (choice == 1 && at < size && table[at] != 0) {
+      table[at] = page;
+      return MakeDelta(DeltaKind::kReplace, slot, at, page, 1);
+    }
+    if (choice == 2 || choice == 3) {  // from the front, in the middle, over holes, at the end
+      const uint32_t index = choice == 2 ? at : below(2) * at;
+      const uint32_t count = 1 + below(index == size ? std::min(room, 3u) : size - index);
+      table.resize(std::max(size, index + count));
+      std::fill_n(table.begin() + index, count, 0u);
+      return MakeDelta(DeltaKind::kHole, slot, index, 0, count);
+    }
+    // Often the next page, so that runs grow together.
+    const uint32_t first = below(2) == 0 && size > 0 ? table.back() + 1 : page;
+    const uint32_t count = std::min(1 + below(8 - first % 8), room);
+    for (uint32_t i = 0; i < count; ++i) table.push_back(first + i);
+    const auto kind = Continues(table, size) ? DeltaKind::kExtend : DeltaKind::kAppend;
+    return MakeDelta(kind, slot, size, first, count);
   }
 };
 
@@ -90,7 +91,7 @@ void ExpectEqual(const ObviousTables& obvious, const FrameView& frame, const KvG
     }
     const Segment* segment = frame.SlotSegments(0, slot) - 1;
     for (uint32_t i = 0; i < table.size(); ++i) {
-      if (obvious.Continues(table, i)) continue;
+      if (table[i] == 0 || obvious.Continues(table, i)) continue;
       ++segment;
       uint32_t end = i + 1;
       while (end < table.size() && obvious.Continues(table, end)) ++end;
@@ -105,7 +106,13 @@ void ExpectEqual(const ObviousTables& obvious, const FrameView& frame, const KvG
     }
     const auto count = static_cast<uint32_t>(segment + 1 - frame.SlotSegments(0, slot));
     ASSERT_EQ(frame.by_slot[slot]->num_segments[0], count);
-    ASSERT_EQ(frame.by_slot[slot]->num_pages[0], table.size());
+    const SlotHead& head = *frame.by_slot[slot];
+    ASSERT_EQ(head.num_pages[0], table.size());
+    ASSERT_EQ(head.num_holes[0], std::count(table.begin(), table.end(), 0u));
+    const auto held =
+        std::find_if(table.begin(), table.end(), [](uint32_t page) { return page != 0; });
+    const bool slides = geometry.groups[0].kind == KvGroupKind::kSliding;
+    ASSERT_EQ(head.first_token[0], slides ? 16 * (held - table.begin()) : 0);
   }
 }
 
@@ -130,11 +137,10 @@ void ExpectReadsEqualAWalk(const FrameBuilder& builder, const FrameView& frame,
   ASSERT_DOUBLE_EQ(reads.mean_run_bytes, bytes == 0 ? 0 : squares / static_cast<double>(bytes));
 }
 
-TEST(FrameTables, RandomDeltasEqualTheObviousWay) {
-  const KvGeometry geometry = TinyFrameGeometry();
-  const auto builder = TinyBuilder();
+void RunRandomDeltas(const KvGeometry& geometry, uint32_t seed) {
+  const auto builder = MakeBuilder(geometry, kCapacity);
   ObviousTables obvious;
-  std::mt19937 random(11);
+  std::mt19937 random(seed);
   const std::vector<SlotHead> slots = {MakeSlot(0, 1, 0, 0), MakeSlot(1, 1, 0, 0),
                                        MakeSlot(2, 1, 0, 0), MakeSlot(3, 1, 0, 0)};
   for (uint64_t epoch = 1; epoch <= 20'000; ++epoch) {
@@ -145,6 +151,60 @@ TEST(FrameTables, RandomDeltasEqualTheObviousWay) {
     ExpectReadsEqualAWalk(*builder, frame, geometry);
     if (::testing::Test::HasFailure()) return;
   }
+}
+
+TEST(FrameTables, RandomDeltasEqualTheObviousWay) {
+  RunRandomDeltas(TinyFrameGeometry(), 11);
+  KvGeometry sliding = TinyFrameGeometry();
+  sliding.groups[0].kind = KvGroupKind::kSliding;
+  sliding.groups[0].window_tokens = 40;
+  RunRandomDeltas(sliding, 12);
+}
+
+// Pages of each segment of slot 0 after `deltas`, as "first..end@token".
+std::vector<std::string> SegmentsAfter(const std::vector<Delta>& deltas) {
+  const auto builder = TinyBuilder();
+  const FrameView frame = builder->Publish(1, {}, std::vector{MakeSlot(0, 1, 0, 0)}, deltas);
+  std::vector<std::string> out;
+  for (uint32_t k = 0; k < frame.slots[0].num_segments[0]; ++k) {
+    const Segment& segment = frame.SlotSegments(0, 0)[k];
+    out.push_back(std::to_string(segment.first_page) + ".." +
+                  std::to_string(segment.first_page + segment.num_pages) + "@" +
+                  std::to_string(segment.first_token));
+  }
+  return out;
+}
+
+TEST(FrameTables, AHoleInTheMiddleSplitsASegmentAndOneAtItsEndShortensIt) {
+  const Delta run = MakeDelta(DeltaKind::kAppend, 0, 0, 9, 6);
+  const auto hole = [](uint32_t index, uint32_t count) {
+    return MakeDelta(DeltaKind::kHole, 0, index, 0, count);
+  };
+  EXPECT_THAT(SegmentsAfter({run, hole(2, 1)}), ElementsAre("9..11@0", "12..15@48"));
+  EXPECT_THAT(SegmentsAfter({run, hole(0, 2)}), ElementsAre("11..15@32"));
+  EXPECT_THAT(SegmentsAfter({run, hole(4, 2)}), ElementsAre("9..13@0"));
+  EXPECT_THAT(SegmentsAfter({run, hole(0, 6)}), ElementsAre());
+  // Over a hole again, and across several segments.
+  EXPECT_THAT(SegmentsAfter({run, hole(2, 1), hole(1, 3)}), ElementsAre("9..10@0", "13..15@64"));
+  EXPECT_THAT(SegmentsAfter({run, hole(1, 1), hole(3, 1), hole(0, 5)}), ElementsAre("14..15@80"));
+}
+
+TEST(FrameTables, AppendedHolesBeginATableAndPageOneDoesNotContinueThem) {
+  const Delta holes = MakeDelta(DeltaKind::kHole, 0, 0, 0, 3);
+  EXPECT_THAT(SegmentsAfter({holes, MakeDelta(DeltaKind::kAppend, 0, 3, 1, 2)}),
+              ElementsAre("1..3@48"));
+  EXPECT_DEATH(SegmentsAfter({holes, MakeDelta(DeltaKind::kExtend, 0, 3, 1, 2)}), "FRAME-3");
+  EXPECT_THAT(SegmentsAfter({holes, MakeDelta(DeltaKind::kAppend, 0, 3, 1, 2),
+                             MakeDelta(DeltaKind::kTruncate, 0, 2)}),
+              ElementsAre());
+}
+
+TEST(FrameTables, AReplacedPageJoinsTheRunsOnBothSides) {
+  EXPECT_THAT(SegmentsAfter({MakeDelta(DeltaKind::kAppend, 0, 0, 9, 1),
+                             MakeDelta(DeltaKind::kAppend, 0, 1, 20, 1),
+                             MakeDelta(DeltaKind::kAppend, 0, 2, 11, 2),
+                             MakeDelta(DeltaKind::kReplace, 0, 1, 10, 1)}),
+              ElementsAre("9..13@0"));
 }
 
 TEST(FrameTables, EachGroupHasItsOwn) {
@@ -169,6 +229,11 @@ TEST(FrameTablesDeathTest, ADeltaThatDoesNotFitItsTableIsABug) {
   EXPECT_DEATH(publish(MakeDelta(DeltaKind::kAppend, 0, 2, 20, 0)), "FRAME-0");
   EXPECT_DEATH(publish(MakeDelta(DeltaKind::kReplace, 0, 2, 20, 1)), "FRAME-0");
   EXPECT_DEATH(publish(MakeDelta(DeltaKind::kTruncate, 0, 3)), "FRAME-0");
+  EXPECT_DEATH(publish(MakeDelta(DeltaKind::kHole, 0, 3, 0, 1)), "FRAME-0");
+  EXPECT_DEATH(publish(MakeDelta(DeltaKind::kHole, 0, 1, 0, 2)), "FRAME-0");  // half past the end
+  EXPECT_DEATH(publish(MakeDelta(DeltaKind::kHole, 0, 0, 0, 0)), "FRAME-0");
+  EXPECT_DEATH(publish(MakeDelta(DeltaKind::kHole, 0, 0, 5, 1)), "FRAME-0");
+  EXPECT_DEATH(publish(MakeDelta(static_cast<DeltaKind>(5), 0, 0)), "FRAME-0");
   EXPECT_DEATH(publish(MakeDelta(DeltaKind::kAppend, 4, 0, 20, 1)), "FRAME-0");
   EXPECT_DEATH(publish(MakeDelta(DeltaKind::kAppend, 0, 0, 20, 1, 1)), "FRAME-0");
   EXPECT_DEATH(publish(MakeDelta(DeltaKind::kAppend, 0, 2, 20, 5)), "FRAME-3");  // 20..24
@@ -308,6 +373,17 @@ TEST(FrameReads, CountRunsAndBytesOfTheLastFrame) {
   EXPECT_DOUBLE_EQ(reads.mean_run_bytes, (9 + 1 + 1) * 64.0 / 5);
 }
 
+TEST(FrameReads, HolesAreNotRead) {
+  const auto builder = TinyBuilder();
+  builder->Publish(1, {}, std::vector{MakeSlot(0, 96, 0, 0)},
+                   std::vector{MakeDelta(DeltaKind::kAppend, 0, 0, 9, 6),
+                               MakeDelta(DeltaKind::kHole, 0, 1, 0, 3)});
+  const FrameBuilder::Reads reads = builder->LastReads();
+  EXPECT_EQ(reads.runs, 2u);
+  EXPECT_EQ(reads.bytes, 3u * 64);
+  EXPECT_DOUBLE_EQ(reads.mean_run_bytes, (1 + 4) * 64.0 / 3);
+}
+
 TEST(FrameDump, ShowsEachDeltaRowSlotAndSegment) {
   const auto builder = TinyBuilder();
   const Inputs in;
@@ -320,6 +396,19 @@ TEST(FrameDump, ShowsEachDeltaRowSlotAndSegment) {
         "    segment 0: from token 0, pages 5..8, at byte 320, 192 bytes a part\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
+}
+
+TEST(FrameDump, ShowsHolesAndLossyViews) {
+  const auto builder = TinyBuilder();
+  SlotHead slot = MakeSlot(1, 60, 0, 0);
+  slot.flags = kSlotLossyView;
+  const std::string text = DumpFrame(
+      TinyFrameGeometry(), builder->Publish(1, {}, std::vector{slot},
+                                            std::vector{MakeDelta(DeltaKind::kAppend, 1, 0, 9, 4),
+                                                        MakeDelta(DeltaKind::kHole, 1, 1, 0, 2)}));
+  EXPECT_THAT(text, HasSubstr("delta 1: slot 1, group 0, hole, index 1, 2 entries\n"));
+  EXPECT_THAT(text, HasSubstr("slot 1: sequence 101, rows 0..0, lossy view\n"));
+  EXPECT_THAT(text, HasSubstr("tokens 0..60 on 4 pages, 2 of them holes, in 2 segments\n"));
 }
 
 }  // namespace

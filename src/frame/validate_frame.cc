@@ -69,11 +69,16 @@ class FrameValidator {
       Report("FRAME-0", name + " does not ascend");
     }
     if (frame_.by_slot[slot.slot] != &slot) Report("FRAME-0", name + " is not in by_slot");
+    if ((slot.flags & ~kSlotLossyView) != 0) {
+      Report("FRAME-0", name + " has unknown flags " + std::to_string(slot.flags));
+    }
     for (uint32_t g = 0; g < head_.num_groups; ++g) {
-      if (slot.num_pages[g] <= frame_.max_pages && slot.num_segments[g] <= slot.num_pages[g]) {
+      if (slot.num_pages[g] <= frame_.max_pages && slot.num_holes[g] <= slot.num_pages[g] &&
+          slot.num_segments[g] <= slot.num_pages[g] - slot.num_holes[g]) {
         continue;
       }
-      Report("FRAME-0", name + " has " + std::to_string(slot.num_segments[g]) + " segments, " +
+      Report("FRAME-0", name + " has " + std::to_string(slot.num_segments[g]) + " segments and " +
+                            std::to_string(slot.num_holes[g]) + " holes on " +
                             std::to_string(slot.num_pages[g]) + " pages of " +
                             std::to_string(frame_.max_pages));
     }
@@ -83,7 +88,7 @@ class FrameValidator {
     for (uint32_t d = 0; d < head_.num_deltas; ++d) {
       const Delta& delta = frame_.deltas[d];
       const std::string name = "delta " + std::to_string(d);
-      if (delta.kind > DeltaKind::kTruncate || delta.slot >= frame_.max_slots ||
+      if (delta.kind > DeltaKind::kHole || delta.slot >= frame_.max_slots ||
           delta.kv_group >= head_.num_groups) {
         Report("FRAME-0", name + " has no such kind, slot or group");
         continue;
@@ -97,7 +102,7 @@ class FrameValidator {
   }
 
   void CheckRows() {
-    std::vector<bool> seen(frame_.max_slots);
+    std::vector<uint32_t> rows_of(frame_.max_slots);
     for (uint32_t r = 0; r < head_.num_rows; ++r) {
       const Row& row = frame_.rows[r];
       const SlotHead* slot = LiveSlot(row);
@@ -106,24 +111,22 @@ class FrameValidator {
         continue;
       }
       const bool follows = r > 0 && frame_.rows[r - 1].slot == row.slot;
-      if (!follows && seen[row.slot]) {
+      if (!follows && rows_of[row.slot] > 0) {
         Report("FRAME-1", Name(r) + " lies apart from the other rows of " + Name(*slot));
       }
       if (follows && frame_.rows[r - 1].kv_index >= row.kv_index) {
         Report("FRAME-1", Name(r) + " does not ascend in kv_index");
       }
-      seen[row.slot] = true;
+      ++rows_of[row.slot];
       if (r < slot->row_begin || r - slot->row_begin >= slot->num_rows) {
         Report("FRAME-1", Name(r) + " is not among the rows of " + Name(*slot));
       }
     }
     for (uint32_t i = 0; i < head_.num_slots; ++i) {
       const SlotHead& slot = frame_.slots[i];
-      uint32_t rows = 0;
-      for (uint32_t r = 0; r < head_.num_rows; ++r) rows += frame_.rows[r].slot == slot.slot;
-      if (rows == slot.num_rows) continue;
-      Report("FRAME-1", Name(slot) + " has " + std::to_string(rows) + " rows, its head says " +
-                            std::to_string(slot.num_rows));
+      if (rows_of[slot.slot] == slot.num_rows) continue;
+      Report("FRAME-1", Name(slot) + " has " + std::to_string(rows_of[slot.slot]) +
+                            " rows, its head says " + std::to_string(slot.num_rows));
     }
   }
 
@@ -153,57 +156,108 @@ class FrameValidator {
     });
   }
 
-  // FRAME-3 and FRAME-4 of one slot and group.
+  // FRAME-3 and FRAME-4 of one slot and group. Entries are compared where the segments can be
+  // trusted to say what they should be.
   void CheckTable(const SlotHead& slot, uint32_t g) {
-    const KvGroupGeometry& group = geometry_.groups[g];
-    const Segment* segments = frame_.SlotSegments(g, slot.slot);
-    const uint32_t* dense = frame_.SlotPages(g, slot.slot);
-    const uint32_t first_page = slot.first_token[g] / group.page_tokens;
-    const uint32_t last_page = (slot.num_tokens[g] + group.page_tokens - 1) / group.page_tokens;
-    if (last_page - first_page != slot.num_pages[g]) {
-      Report("FRAME-3", Name(slot) + " shows tokens " + std::to_string(slot.first_token[g]) +
-                            " to " + std::to_string(slot.num_tokens[g]) + " on " +
+    const uint64_t page_tokens = geometry_.groups[g].page_tokens;
+    if ((slot.num_tokens[g] + page_tokens - 1) / page_tokens != slot.num_pages[g]) {
+      Report("FRAME-3", Name(slot) + " has " + std::to_string(slot.num_tokens[g]) + " tokens on " +
                             std::to_string(slot.num_pages[g]) + " pages");
     }
-    uint32_t pages = 0;
+    CheckHoles(slot, g);
+    if (CheckSegments(slot, g)) CheckEntries(slot, g);
+  }
+
+  // Where holes may stand, and what a sliding group must still hold.
+  void CheckHoles(const SlotHead& slot, uint32_t g) {
+    const KvGroupGeometry& group = geometry_.groups[g];
+    const std::string first = std::to_string(slot.first_token[g]);
+    if (group.kind != KvGroupKind::kSliding) {
+      if (slot.first_token[g] != 0) {
+        Report("FRAME-3", Name(slot) + " begins at token " + first + " in a full group");
+      }
+      if (slot.num_holes[g] > 0 && (slot.flags & kSlotLossyView) == 0) {
+        Report("FRAME-3", Name(slot) + " has " + std::to_string(slot.num_holes[g]) +
+                              " holes in a full group and no lossy view");
+      }
+      return;
+    }
+    const uint64_t holes_end = uint64_t{slot.num_holes[g]} * group.page_tokens;
+    if (slot.first_token[g] != holes_end) {
+      Report("FRAME-3", Name(slot) + " has " + std::to_string(slot.num_holes[g]) +
+                            " holes, not all before its first token " + first);
+    }
+    if (slot.num_segments[g] > 0 &&
+        frame_.SlotSegments(g, slot.slot)->first_token != slot.first_token[g]) {
+      Report("FRAME-3", Name(slot) + " begins at token " + first + ", its segments elsewhere");
+    }
+    const Row* row = FirstRow(slot);
+    if (row == nullptr) return;
+    const uint64_t seen_from = row->kv_index - std::min(row->kv_index, group.window_tokens - 1);
+    if (slot.first_token[g] > seen_from) {
+      Report("FRAME-3", Name(slot) + " begins at token " + first + ", its first row sees from " +
+                            std::to_string(seen_from) + " on");
+    }
+  }
+
+  // True when the segments lie within the table, ascend, and hold as many pages as they should.
+  bool CheckSegments(const SlotHead& slot, uint32_t g) {
+    const KvGroupGeometry& group = geometry_.groups[g];
+    const Segment* segments = frame_.SlotSegments(g, slot.slot);
+    uint32_t entry = 0, held = 0;
     for (uint32_t k = 0; k < slot.num_segments[g]; ++k) {
       const Segment& segment = segments[k];
       const std::string name = Name(slot) + " segment " + std::to_string(k);
       const uint32_t in_superblock = segment.first_page % group.pages_per_superblock;
+      const uint32_t first = segment.first_token / group.page_tokens;
+      if (segment.first_token % group.page_tokens != 0 || first < entry ||
+          first >= slot.num_pages[g]) {
+        Report("FRAME-3", name + " begins at token " + std::to_string(segment.first_token) +
+                              ", not at a page from " + std::to_string(entry) + " on");
+        return false;
+      }
       if (segment.num_pages == 0 ||
           segment.num_pages > group.pages_per_superblock - in_superblock ||
-          segment.num_pages > slot.num_pages[g] - pages) {
+          segment.num_pages > slot.num_pages[g] - first) {
         Report("FRAME-3", name + " has " + std::to_string(segment.num_pages) + " pages from " +
                               std::to_string(segment.first_page) + " on");
-        return;
-      }
-      if (segment.first_token != (first_page + pages) * group.page_tokens) {
-        Report("FRAME-3", name + " begins at token " + std::to_string(segment.first_token) +
-                              ", not " + std::to_string((first_page + pages) * group.page_tokens));
+        return false;
       }
       if (segment.offset_bytes != group.PageOffset(PageId{segment.first_page}) ||
           segment.kv_group != g) {
         Report("FRAME-3", name + " does not lie where its page lies");
       }
-      if (k > 0 && in_superblock != 0 &&
+      if (k > 0 && first == entry && in_superblock != 0 &&
           segment.first_page == segments[k - 1].first_page + segments[k - 1].num_pages) {
         Report("FRAME-3", name + " continues the one before it: they are not maximal");
       }
-      for (uint32_t i = 0; i < segment.num_pages; ++i) {
-        CheckDense(slot, pages + i, dense[pages + i], segment.first_page + i);
-      }
-      pages += segment.num_pages;
+      entry = first + segment.num_pages;
+      held += segment.num_pages;
     }
-    if (pages != slot.num_pages[g]) {
-      Report("FRAME-3", Name(slot) + " has " + std::to_string(slot.num_pages[g]) +
-                            " pages, its segments cover " + std::to_string(pages));
-    }
-    for (uint32_t i = slot.num_pages[g]; i < frame_.max_pages; ++i) {
-      CheckDense(slot, i, dense[i], kNullPage.value);
-    }
+    if (held == slot.num_pages[g] - slot.num_holes[g]) return true;
+    Report("FRAME-3", Name(slot) + " has " + std::to_string(slot.num_pages[g]) + " pages and " +
+                          std::to_string(slot.num_holes[g]) + " holes, its segments hold " +
+                          std::to_string(held));
+    return false;
   }
 
-  void CheckDense(const SlotHead& slot, uint32_t index, uint32_t page, uint32_t expected) {
+  // FRAME-4. Requires: CheckSegments.
+  void CheckEntries(const SlotHead& slot, uint32_t g) {
+    const Segment* segments = frame_.SlotSegments(g, slot.slot);
+    uint32_t entry = 0;
+    for (uint32_t k = 0; k < slot.num_segments[g]; ++k) {
+      const Segment& segment = segments[k];
+      const uint32_t first = segment.first_token / geometry_.groups[g].page_tokens;
+      for (; entry < first; ++entry) CheckEntry(slot, g, entry, kNullPage.value);
+      for (uint32_t i = 0; i < segment.num_pages; ++i, ++entry) {
+        CheckEntry(slot, g, entry, segment.first_page + i);
+      }
+    }
+    for (; entry < frame_.max_pages; ++entry) CheckEntry(slot, g, entry, kNullPage.value);
+  }
+
+  void CheckEntry(const SlotHead& slot, uint32_t g, uint32_t index, uint32_t expected) {
+    const uint32_t page = frame_.SlotPages(g, slot.slot)[index];
     if (page == expected) return;
     Report("FRAME-4", Name(slot) + " dense entry " + std::to_string(index) + " is page " +
                           std::to_string(page) + ", not " + std::to_string(expected));
@@ -216,7 +270,9 @@ class FrameValidator {
       const SlotHead& slot = frame_.slots[i];
       for (uint32_t g = 0; g < head_.num_groups; ++g) {
         const uint32_t* pages = frame_.SlotPages(g, slot.slot);
-        for (uint32_t p = 0; p < slot.num_pages[g]; ++p) named.push_back({g, pages[p], &slot, p});
+        for (uint32_t p = 0; p < slot.num_pages[g]; ++p) {
+          if (pages[p] != kNullPage.value) named.push_back({g, pages[p], &slot, p});
+        }
       }
     }
     std::sort(named.begin(), named.end());
@@ -248,7 +304,7 @@ class FrameValidator {
                   const SlotHead& slot, uint32_t g) {
     const uint32_t page_tokens = geometry_.groups[g].page_tokens;
     const uint32_t kv_index = frame_.rows[r].kv_index;
-    const uint32_t index = kv_index / page_tokens - slot.first_token[g] / page_tokens;
+    const uint32_t index = kv_index / page_tokens;
     if (index >= slot.num_pages[g]) return;  // FRAME-2 tells
     const uint32_t page = frame_.SlotPages(g, slot.slot)[index];
     if (page == kNullPage.value) {
@@ -259,8 +315,7 @@ class FrameValidator {
     auto entry = std::lower_bound(named.begin(), named.end(), NamedPage{g, page, nullptr, 0});
     for (; entry != named.end() && entry->group == g && entry->page == page; ++entry) {
       const SlotHead& other = *entry->slot;
-      const uint32_t place = (other.first_token[g] / page_tokens + entry->index) * page_tokens +
-                             kv_index % page_tokens;
+      const uint64_t place = uint64_t{entry->index} * page_tokens + kv_index % page_tokens;
       if (&other == &slot || place >= other.num_tokens[g]) continue;
       Report("FRAME-5", Name(r) + " of " + Name(slot) + " writes page " + std::to_string(page) +
                             " where " + Name(other) + " reads it");
@@ -299,6 +354,12 @@ class FrameValidator {
 
   const SlotHead* LiveSlot(const Row& row) const {
     return row.slot < frame_.max_slots ? frame_.by_slot[row.slot] : nullptr;
+  }
+  // The row that its head names first, unless FRAME-1 tells that there is none.
+  const Row* FirstRow(const SlotHead& slot) const {
+    if (slot.num_rows == 0 || slot.row_begin >= head_.num_rows) return nullptr;
+    const Row* row = &frame_.rows[slot.row_begin];
+    return row->slot == slot.slot ? row : nullptr;
   }
   static std::string Name(uint32_t row) { return "row " + std::to_string(row); }
   static std::string Name(const SlotHead& slot) { return "slot " + std::to_string(slot.slot); }

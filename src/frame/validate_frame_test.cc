@@ -73,7 +73,10 @@ TEST(FrameValidate, Frame0WhatIsNotWellFormed) {
                             [](FrameCopy& f) { f.by_slot[1] = nullptr; },
                             [](FrameCopy& f) { f.slots[0].num_pages[0] = kMaxPages + 1; },
                             [](FrameCopy& f) { f.slots[0].num_segments[0] = 5; },
-                            [](FrameCopy& f) { f.deltas[0].kind = static_cast<DeltaKind>(4); },
+                            [](FrameCopy& f) { f.slots[0].num_holes[0] = 5; },
+                            [](FrameCopy& f) { f.slots[0].num_holes[0] = 3; },  // 2 segments
+                            [](FrameCopy& f) { f.slots[0].flags = 2; },
+                            [](FrameCopy& f) { f.deltas[0].kind = static_cast<DeltaKind>(5); },
                             [](FrameCopy& f) { f.deltas[0].slot = 6; },
                             [](FrameCopy& f) { f.deltas[0].kv_group = 1; },
                             [](FrameCopy& f) { f.deltas[1].first_token_place = 47; },
@@ -104,6 +107,104 @@ TEST(FrameValidate, Frame2ARowThatNoTokenPlaceHolds) {
                             [](FrameCopy& f) { f.rows[0].kv_index = 60; },  // past the length
                             [](FrameCopy& f) { f.rows[3].kv_index = 48; },  // past the pages too
                         });
+}
+
+// Entry `index` of slot 3, pages 9, 10 and 11, becomes a hole, as it would be published.
+void PunchSlot3(FrameCopy& f, uint32_t index) {
+  Segment& first = SegmentOf(f, 3, 0);
+  PageOf(f, 3, index) = 0;
+  f.slots[1].num_holes[0] = 1;
+  if (index == 0) {
+    first = {.offset_bytes = first.offset_bytes + 64,
+             .first_token = 16,
+             .num_pages = 2,
+             .first_page = first.first_page + 1};
+    return;
+  }
+  Segment& second = SegmentOf(f, 3, 1);
+  second = first;
+  first.num_pages = 1;
+  second.num_pages = 1;
+  second.first_page += 2;
+  second.first_token += 32;
+  second.offset_bytes += 128;
+  f.slots[1].num_segments[0] = 2;
+}
+
+TEST(FrameValidate, Frame3HolesInAFullGroupNeedALossyView) {
+  for (uint32_t index : {0u, 1u}) {
+    SCOPED_TRACE(index);
+    ExpectOnly("FRAME-3", {[&](FrameCopy& f) { PunchSlot3(f, index); }});
+    EXPECT_THAT(ViolationsAfter([&](FrameCopy& f) {
+                  PunchSlot3(f, index);
+                  f.slots[1].flags = kSlotLossyView;
+                }),
+                IsEmpty());
+  }
+  ExpectOnly("FRAME-3", {[](FrameCopy& f) { f.slots[1].first_token[0] = 16; }});
+}
+
+TEST(FrameValidate, Frame4AHoleIsANullEntry) {
+  ExpectOnly("FRAME-4", {[](FrameCopy& f) {
+               PunchSlot3(f, 1);
+               f.slots[1].flags = kSlotLossyView;
+               PageOf(f, 3, 1) = 10;
+             }});
+}
+
+// Slot 2 of a group with a window of 40: 100 tokens on 7 entries, the first 3 slid out, pages 12 to
+// 15 left, which hold tokens 48 to 111; rows 98 and 99.
+std::vector<std::string> SlidingViolationsAfter(const std::function<void(FrameCopy&)>& corrupt) {
+  KvGeometry geometry = TinyFrameGeometry();
+  geometry.groups[0].kind = KvGroupKind::kSliding;
+  geometry.groups[0].window_tokens = 40;
+  const auto builder = MakeBuilder(geometry, {6, 16, kMaxPages});
+  const FrameView frame = builder->Publish(1, std::vector{MakeRow(2, 98), MakeRow(2, 99, 0)},
+                                           std::vector{MakeSlot(2, 100, 0, 2)},
+                                           std::vector{MakeDelta(DeltaKind::kAppend, 2, 0, 9, 7),
+                                                       MakeDelta(DeltaKind::kHole, 2, 0, 0, 3)});
+  EXPECT_EQ(frame.slots[0].first_token[0], 48u);
+  FrameCopy copy(frame, 1);
+  corrupt(copy);
+  return ValidateFrame(geometry, copy.view(), nullptr);
+}
+
+TEST(FrameValidate, Frame3TheWindowOfTheFirstRowIsHeldAndHolesStandBeforeIt) {
+  EXPECT_THAT(SlidingViolationsAfter([](FrameCopy&) {}), IsEmpty());
+  const std::function<void(FrameCopy&)> corruptions[] = {
+      [](FrameCopy& f) { f.rows[0].kv_index = 86; },  // would see from 47 on
+      [](FrameCopy& f) { f.slots[0].first_token[0] = 32; },
+      [](FrameCopy& f) { f.slots[0].num_holes[0] = 2; },
+      [](FrameCopy& f) {  // a hole behind the first token
+        Segment& first = SegmentOf(f, 2, 0);
+        SegmentOf(f, 2, 1) = first;
+        SegmentOf(f, 2, 1).num_pages = 2;
+        SegmentOf(f, 2, 1).first_page = 14;
+        SegmentOf(f, 2, 1).first_token = 80;
+        SegmentOf(f, 2, 1).offset_bytes += 128;
+        first.num_pages = 1;
+        PageOf(f, 2, 4) = 0;
+        f.slots[0].num_segments[0] = 2;
+        f.slots[0].num_holes[0] = 4;
+      },
+      [](FrameCopy& f) {  // as many holes, one of them elsewhere
+        Segment& first = SegmentOf(f, 2, 0);
+        first.first_token -= 16;
+        first.first_page -= 1;
+        first.offset_bytes -= 64;
+        PageOf(f, 2, 2) = 11;
+        PageOf(f, 2, 6) = 0;
+        f.slots[0].num_tokens[0] = 112;
+        f.rows[1].kv_index = 95;
+        f.rows[0].kv_index = 94;
+      },
+  };
+  for (const auto& corrupt : corruptions) {
+    SCOPED_TRACE(&corrupt - corruptions);
+    EXPECT_THAT(SlidingViolationsAfter(corrupt), Not(IsEmpty()));
+    EXPECT_THAT(SlidingViolationsAfter(corrupt), Each(StartsWith("FRAME-3")));
+  }
+  EXPECT_THAT(SlidingViolationsAfter([](FrameCopy& f) { f.rows[0].kv_index = 87; }), IsEmpty());
 }
 
 TEST(FrameValidate, Frame3SegmentsThatAreNotMaximalAscendingAndGapless) {
