@@ -61,6 +61,51 @@ double ParseBatchedBench(std::string_view output) {
   return Number(json::parse(line).as_object(), "speed_tg");
 }
 
+struct Flags {
+  const char* name;
+  const char* flash;
+  const char* kv;
+};
+constexpr Flags kFlags[] = {{"fa on, KV f16", "on", "f16"},
+                            {"fa on, KV q8_0", "on", "q8_0"},
+                            {"fa off, KV f16", "off", "f16"}};
+
+std::vector<std::string> LlamaBenchCommand(const ComparisonRow& row, const std::string& programs,
+                                           const std::string& model) {
+  const std::string tokens = std::to_string(row.tokens);
+  return {programs + "/llama-bench",
+          "-m",
+          model,
+          "-p",
+          row.prefill ? tokens : "0",
+          "-n",
+          row.prefill ? "0" : tokens,
+          "-d",
+          std::to_string(row.depth),
+          "-r",
+          kRepeats,
+          "-o",
+          "json"};
+}
+
+// Without -pps each sequence has a prompt of its own.
+std::vector<std::string> BatchedBenchCommand(const ComparisonRow& row, const std::string& programs,
+                                             const std::string& model) {
+  return {programs + "/llama-batched-bench",
+          "-m",
+          model,
+          "-c",
+          std::to_string(row.num_seqs * (row.depth + row.tokens)),
+          "-npp",
+          std::to_string(row.depth),
+          "-ntg",
+          std::to_string(row.tokens),
+          "-npl",
+          std::to_string(row.num_seqs),
+          "--output-format",
+          "jsonl"};
+}
+
 }  // namespace
 
 std::vector<ComparisonRow> ComparisonRows() {
@@ -98,50 +143,20 @@ std::vector<Contender> RivalContenders(const ComparisonRow& row, const RivalPlac
   std::vector<Contender> contenders;
   for (const std::string& programs : places.programs) {
     for (const std::string& model : places.models) {
-      for (const char* flash : {"on", "off"}) {
+      for (const Flags& flags : kFlags) {
         Contender contender;
-        contender.name = FileType(model) + ", fa " + flash + " (" + BuildName(programs) + ")";
-        const std::string t = std::to_string(threads), n = std::to_string(row.tokens);
-        if (row.num_seqs > 1) {
-          const uint32_t cells = row.num_seqs * (row.depth + row.tokens);
-          contender.kind = OutputKind::kLlamaBatchedBench;
-          // Without -pps each sequence has a prompt of its own.
-          contender.command = {programs + "/llama-batched-bench",
-                               "-m",
-                               model,
-                               "-c",
-                               std::to_string(cells),
-                               "-npp",
-                               std::to_string(row.depth),
-                               "-ntg",
-                               n,
-                               "-npl",
-                               std::to_string(row.num_seqs),
-                               "-t",
-                               t,
-                               "-fa",
-                               flash,
-                               "--output-format",
-                               "jsonl"};
-        } else {
-          contender.kind = OutputKind::kLlamaBench;
-          contender.command = {programs + "/llama-bench",
-                               "-m",
-                               model,
-                               "-p",
-                               row.prefill ? n : "0",
-                               "-n",
-                               row.prefill ? "0" : n,
-                               "-d",
-                               std::to_string(row.depth),
-                               "-r",
-                               kRepeats,
-                               "-t",
-                               t,
-                               "-fa",
-                               flash,
-                               "-o",
-                               "json"};
+        contender.name = FileType(model) + ", " + flags.name + " (" + BuildName(programs) + ")";
+        contender.model = model;
+        contender.kv_q8_0 = std::string_view(flags.kv) == "q8_0";
+        contender.kind =
+            row.num_seqs > 1 ? OutputKind::kLlamaBatchedBench : OutputKind::kLlamaBench;
+        contender.command = row.num_seqs > 1 ? BatchedBenchCommand(row, programs, model)
+                                             : LlamaBenchCommand(row, programs, model);
+        for (const std::string& word :
+             {std::string("-t"), std::to_string(threads), std::string("-fa"),
+              std::string(flags.flash), std::string("-ctk"), std::string(flags.kv),
+              std::string("-ctv"), std::string(flags.kv)}) {
+          contender.command.push_back(word);
         }
         contenders.push_back(std::move(contender));
       }

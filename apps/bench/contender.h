@@ -14,9 +14,11 @@ namespace kvrm::cli {
 enum class OutputKind : uint8_t { kKvrm, kLlamaBench, kLlamaBatchedBench };
 
 struct Contender {
-  std::string name;  // "Q4_0, fa on (native)"
+  std::string name;  // "Q4_0, fa on, KV f16 (native)"
   std::vector<std::string> command;
   OutputKind kind;
+  std::string model;     // the file it reads
+  bool kv_q8_0 = false;  // its keys and values take 34 bytes for 32 values, not 64
 };
 
 // What is compared: decode of `num_seqs` distinct sequences at `depth`, or the prefill of one
@@ -40,7 +42,8 @@ struct RivalPlaces {
 // (its name's last part but .gguf replaced by Q4_0, Q4_1, Q8_0, F16). Errors: no program there.
 Result<RivalPlaces> FindRivals(const std::string& dir, const std::string& model);
 
-// Every program folder x file type x flash attention on and off.
+// Every program folder x file type x {flash attention off, on, on with keys and values in q8_0}
+// (llama.cpp quantises values only with flash attention).
 std::vector<Contender> RivalContenders(const ComparisonRow& row, const RivalPlaces& places,
                                        uint32_t threads);
 Contender OwnContender(const ComparisonRow& row, const std::string& program,

@@ -45,14 +45,19 @@ TEST(Contender, EverySettingOfThePeerIsTriedOnTheSameWork) {
   places.models = {"/m/x.Q4_0.gguf", "/m/x.F16.gguf"};
   for (const ComparisonRow& row : ComparisonRows()) {
     const auto contenders = RivalContenders(row, places, 2);
-    EXPECT_EQ(contenders.size(), 8u) << row.name;
+    EXPECT_EQ(contenders.size(), 12u) << row.name;
     for (const Contender& contender : contenders) {
       EXPECT_EQ(ValueAfter(contender.command, "-t"), "2");
       // Each sequence has its own prompt: -pps would share one.
       EXPECT_EQ(std::count(contender.command.begin(), contender.command.end(), "-pps"), 0);
     }
   }
-  EXPECT_EQ(RivalContenders(ComparisonRows()[0], places, 2)[1].name, "Q4_0, fa off (native)");
+  const auto lone = RivalContenders(ComparisonRows()[0], places, 2);
+  EXPECT_EQ(lone[1].name, "Q4_0, fa on, KV q8_0 (native)");
+  EXPECT_TRUE(lone[1].kv_q8_0);
+  EXPECT_EQ(ValueAfter(lone[1].command, "-ctv"), "q8_0");
+  EXPECT_EQ(ValueAfter(lone[1].command, "-fa"), "on");
+  EXPECT_EQ(ValueAfter(lone[2].command, "-ctv"), "f16");
 }
 
 TEST(Contender, TheBatchedPeerHasRoomForEverySequence) {

@@ -81,6 +81,8 @@ Floor DecodeFloor(const StepDriver& driver, const DecodeSetting& setting) {
   const double mean_context = setting.depth + (setting.steps + 1) / 2.0;
   Floor floor;
   floor.bytes = DecodeStepBytes(driver.model(), driver.geometry(), setting.num_seqs, mean_context);
+  floor.kv_bytes =
+      floor.bytes - DecodeStepBytes(driver.model(), driver.geometry(), 0, mean_context);
   floor.ceiling_per_s = MeasureReadBandwidth(floor.bytes, driver.num_threads());
   floor.ms = 1e3 * static_cast<double>(floor.bytes) / floor.ceiling_per_s;
   return floor;

@@ -51,6 +51,7 @@ boost::json::object ToJson(const BenchResult& result, const Machine& machine) {
   if (result.floor) {
     json["floor"] = {{"ms", result.floor->ms},
                      {"bytes", result.floor->bytes},
+                     {"kv_bytes", result.floor->kv_bytes},
                      {"operations", result.floor->operations},
                      {"ceiling_per_s", result.floor->ceiling_per_s},
                      {"share", *result.floor_share()}};

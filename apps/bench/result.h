@@ -20,6 +20,7 @@ inline constexpr int kResultSchema = 1;
 struct Floor {
   double ms = 0;             // the least time of what one sample's unit of work does
   uint64_t bytes = 0;        // read, of a memory-bound row; else 0
+  uint64_t kv_bytes = 0;     // of these, keys and values; the rest are weights
   double operations = 0;     // done, of a compute-bound row; else 0
   double ceiling_per_s = 0;  // bytes or operations per second, measured beside the figure
 };

@@ -9,9 +9,11 @@
 #include <boost/json.hpp>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "bench/ceilings.h"
 #include "bench/contender.h"
 #include "bench/machine.h"
 #include "bench/quiet_gate.h"
@@ -34,12 +36,20 @@ struct Measured {
   double median() const { return Summarize(tokens_per_s).median; }
 };
 
+// The least milliseconds of the contender's unit of work (a step, a prompt), and the share reached.
+struct FloorShare {
+  double ms = 0;
+  double share = 0;
+  std::string Text() const { return fmt::format("{:.2f} ms, {:.0f} %", ms, 100 * share); }
+};
+
 struct RowResult {
   ComparisonRow row;
   Measured own;
   Measured best_peer;
   std::vector<std::pair<std::string, double>> screened;  // name, tokens/s of each peer setting
   std::optional<double> others_percent;
+  std::optional<FloorShare> best_peer_floor;
   double ratio() const { return own.median() / best_peer.median(); }
 };
 
@@ -98,17 +108,49 @@ Result<RowResult> RunRow(const ComparisonRow& row, const Contender& own,
   return result;
 }
 
-std::string OwnFloor(const RowResult& result) {
+std::optional<FloorShare> OwnFloor(const RowResult& result) {
   const auto json = boost::json::parse(result.own.last_output).as_object();
   const auto* floor = json.if_contains("floor");
-  if (floor == nullptr) return "not measured here";
-  return fmt::format("{:.2f} ms, {:.0f} %", floor->at("ms").to_number<double>(),
-                     100 * floor->at("share").to_number<double>());
+  if (floor == nullptr) return std::nullopt;
+  return FloorShare{floor->at("ms").to_number<double>(), floor->at("share").to_number<double>()};
+}
+
+// The peer's own: the bytes of its file once and of its keys and values (as many as ours, in its
+// format), over the bandwidth at that working set; or our operations at the peak of its arithmetic.
+std::optional<FloorShare> PeerFloor(const RowResult& result, uint32_t threads) {
+  const auto json = boost::json::parse(result.own.last_output).as_object();
+  const auto* own = json.if_contains("floor");
+  if (own == nullptr) return std::nullopt;
+  const Contender& peer = result.best_peer.contender;
+  FloorShare floor;
+  if (result.row.prefill) {
+    floor.ms = own->at("ms").to_number<double>();
+    if (peer.model.ends_with(".F16.gguf")) {
+      floor.ms = 1e3 * own->at("operations").to_number<double>() /
+                 MeasureArithmeticPeak(threads).float_ops_per_s;
+    }
+    floor.share = floor.ms * result.best_peer.median() / (1e3 * result.row.tokens);
+    return floor;
+  }
+  std::error_code error;
+  const uint64_t weight_bytes = std::filesystem::file_size(peer.model, error);
+  if (error) return std::nullopt;
+  const double kv_bytes =
+      own->at("kv_bytes").to_number<double>() * (peer.kv_q8_0 ? 34.0 / 64.0 : 1.0);
+  const uint64_t bytes = weight_bytes + static_cast<uint64_t>(kv_bytes);
+  floor.ms = 1e3 * static_cast<double>(bytes) / MeasureReadBandwidth(bytes, threads);
+  floor.share = floor.ms * result.best_peer.median() / (1e3 * result.row.num_seqs);
+  return floor;
+}
+
+std::string FloorText(const std::optional<FloorShare>& floor) {
+  return floor ? floor->Text() : "not measured here";
 }
 
 void PrintText(const OptionValues& values, const std::vector<RowResult>& results) {
   std::vector<std::vector<std::string>> rows = {{"row", "kvrm t/s", "best peer t/s", "ratio",
-                                                 "goal", "kvrm floor", "peer setting", "others"}};
+                                                 "goal", "kvrm floor", "peer floor", "peer setting",
+                                                 "others"}};
   for (const RowResult& result : results) {
     const bool noisy = result.others_percent && *result.others_percent > values.Float("max-others");
     rows.push_back({result.row.name, fmt::format("{:.1f}", result.own.median()),
@@ -116,7 +158,8 @@ void PrintText(const OptionValues& values, const std::vector<RowResult>& results
                     fmt::format("{:.2f}x", result.ratio()),
                     fmt::format("{:.1f}x {}", result.row.goal,
                                 result.ratio() >= result.row.goal ? "met" : "missed"),
-                    OwnFloor(result), result.best_peer.contender.name,
+                    FloorText(OwnFloor(result)), FloorText(result.best_peer_floor),
+                    result.best_peer.contender.name,
                     result.others_percent
                         ? fmt::format("{:.1f} %{}", *result.others_percent, noisy ? " NOISY" : "")
                         : "unknown"});
@@ -158,6 +201,10 @@ void PrintJson(const OptionValues& values, const std::vector<RowResult>& results
                             {"kvrm_last", boost::json::parse(result.own.last_output)},
                             {"best_peer", MeasuredJson(result.best_peer)},
                             {"screened_tokens_per_s", std::move(screened)}};
+    if (result.best_peer_floor) {
+      row["best_peer_floor"] = {{"ms", result.best_peer_floor->ms},
+                                {"share", result.best_peer_floor->share}};
+    }
     if (result.others_percent) {
       row["others_percent"] = *result.others_percent;
       row["noisy"] = *result.others_percent > values.Float("max-others");
@@ -186,6 +233,7 @@ Result<std::vector<RowResult>> RunAll(const OptionValues& values) {
     KVRM_ASSIGN_OR_RETURN(RowResult result,
                           RunRow(row, OwnContender(row, program, model, threads),
                                  RivalContenders(row, places, threads), values.Int("repetitions")));
+    result.best_peer_floor = PeerFloor(result, threads);
     results.push_back(std::move(result));
   }
   return results;

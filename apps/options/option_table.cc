@@ -40,7 +40,8 @@ constexpr CommandSpec kCommands[] = {
      "measured in the same run."},
     {kBenchVersus, "bench versus", "", "The same rows beside llama.cpp, interleaved.",
      "Runs decode of 1 stream, 8 distinct streams x 512 tokens and prefill 512, here and with the "
-     "rival binaries that `tools/rivals` builds, over file types and flash attention on and off; "
+     "rival binaries that `tools/rivals` builds, over file types, flash attention on and off, and "
+     "keys and values in f16 and q8_0; "
      "prints the best peer of each row with its command, and the ratio."},
     {kHelp, "help", "[COMMAND]", "Say how a command is used.",
      "--markdown, --man and --bash print all commands as docs/cli.md, a man page and a completion "
