@@ -1,10 +1,12 @@
 // The laws FRAME-0..7 on a published frame. Reads nothing that an executor would not read.
 #include <algorithm>
+#include <sstream>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "frame/chain_hash.h"
+#include "frame/field_codec.h"
 #include "frame/frame.h"
 
 namespace kvrm {
@@ -18,6 +20,7 @@ class FrameValidator {
 
   std::vector<std::string> Run(const FrameHead* previous) {
     if (!HeadIsWellFormed()) return out_;
+    CheckReserved();
     CheckDeltas();
     CheckRows();
     CheckPlaces();
@@ -82,6 +85,32 @@ class FrameValidator {
                             std::to_string(slot.num_pages[g]) + " pages of " +
                             std::to_string(frame_.max_pages));
     }
+  }
+
+  // FRAME-0: what the layout reserves is zero, so that a later version may give it a meaning.
+  void CheckReserved() {
+    CheckReserved(head_, "head");
+    for (uint32_t r = 0; r < head_.num_rows; ++r) CheckReserved(frame_.rows[r], "row", r);
+    for (uint32_t i = 0; i < head_.num_slots; ++i) {
+      const SlotHead& slot = frame_.slots[i];
+      CheckReserved(slot, "slot", slot.slot);
+      for (uint32_t g = 0; g < head_.num_groups; ++g) {
+        for (uint32_t k = 0; k < slot.num_segments[g]; ++k) {
+          CheckReserved(frame_.SlotSegments(g, slot.slot)[k], "slot", slot.slot, "segment", k);
+        }
+      }
+    }
+    for (uint32_t d = 0; d < head_.num_deltas; ++d) CheckReserved(frame_.deltas[d], "delta", d);
+  }
+
+  // `place`: words and numbers that name the object.
+  template <class T, class... Place>
+  void CheckReserved(const T& object, const Place&... place) {
+    const auto found = NonzeroReserved(object);
+    if (!found) return;
+    std::ostringstream text;
+    ((text << place << ' '), ...);
+    Report("FRAME-0", text.str() + found->name + " is " + found->value + ", not 0");
   }
 
   void CheckDeltas() {

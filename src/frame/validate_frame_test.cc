@@ -83,6 +83,20 @@ TEST(FrameValidate, Frame0WhatIsNotWellFormed) {
                         });
 }
 
+TEST(FrameValidate, Frame0ReservedFieldsThatAreNotZero) {
+  using ::testing::ElementsAre;
+  EXPECT_THAT(ViolationsAfter([](FrameCopy& f) { f.head->reserved[4] = 9; }),
+              ElementsAre("FRAME-0: head reserved[4] is 9, not 0"));
+  EXPECT_THAT(ViolationsAfter([](FrameCopy& f) { f.rows[2].reserved = 1; }),
+              ElementsAre("FRAME-0: row 2 reserved is 1, not 0"));
+  EXPECT_THAT(ViolationsAfter([](FrameCopy& f) { f.slots[1].reserved1[7] = 5; }),
+              ElementsAre("FRAME-0: slot 3 reserved1[7] is 5, not 0"));
+  EXPECT_THAT(ViolationsAfter([](FrameCopy& f) { f.deltas[3].reserved = 2; }),
+              ElementsAre("FRAME-0: delta 3 reserved is 2, not 0"));
+  EXPECT_THAT(ViolationsAfter([](FrameCopy& f) { SegmentOf(f, 1, 1).reserved1 = 3; }),
+              ElementsAre("FRAME-0: slot 1 segment 1 reserved1 is 3, not 0"));
+}
+
 TEST(FrameValidate, Frame1RowsOfSlotsThatAreNotLiveOrOutOfOrder) {
   ExpectOnly("FRAME-1", {
                             [](FrameCopy& f) { f.slots[1].row_begin = 2; },
@@ -295,8 +309,7 @@ TEST(FrameValidate, Frame7AnEpochOrAHashThatDoesNotFollow) {
                  [](FrameCopy& f) { f.head->chain_hash ^= 1; },
                  [](FrameCopy& f) { ++f.rows[0].token; },
                  [](FrameCopy& f) { ++f.slots[0].seq_id; },
-                 [](FrameCopy& f) { ++f.deltas[3].reserved; },
-                 [](FrameCopy& f) { f.head->reserved[4] = 1; },
+                 [](FrameCopy& f) { ++f.deltas[3].page; },
              },
              /*chained=*/true);
 }
