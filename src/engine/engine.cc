@@ -88,6 +88,10 @@ Engine::State::State(const EngineConfig& engine_config, std::unique_ptr<Pager> g
       executor(std::move(given_executor)),
       frames(std::move(frame_builder)),
       scheduler(SchedulerConfigOf(config, info)),
+      adopt_prefix(config.prefix_cache ? PrefixAdopter([this](RequestId id, SeqId seq) {
+        return AdoptPrefix(id, seq);
+      })
+                                       : PrefixAdopter()),
       sampler(info.vocab) {
   by_slot.resize(config.max_slots);
   ended.reserve(size_t{2} * config.max_slots);
@@ -185,7 +189,7 @@ void Engine::Run() {
     if (!stepped && s.stopping) return;
     const bool maintained = s.Maintain();  // under load, too: growth shall find its memory ready
     if (stepped || maintained) continue;   // one bounded chore, then a look at the queue
-    s.events.Wait();
+    s.WaitForEvents();
   }
 }
 

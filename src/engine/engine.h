@@ -64,6 +64,7 @@ struct GenerateRequest {
   uint32_t min_new_tokens = 0;
   std::vector<TokenId> end_tokens;  // ids that end it (kEnd); empty with ignore_eos
   EventSink* sink = nullptr;        // outlives the request
+  uint64_t tenant = 0;              // prefixes are shared within a tenant only
 };
 
 struct EngineConfig {
@@ -72,6 +73,7 @@ struct EngineConfig {
   uint32_t max_queued = 4096;
   uint32_t chunk_rows = 0;  // --chunk: most prompt rows of a sequence in a step; 0 = auto
   uint32_t mixed_prompt_rows = 64;
+  bool prefix_cache = true;  // pages of earlier prompts and answers are found by their tokens
   bool validate_each_step = false;  // laws I2, I6 and frame validation after each step (tests)
 };
 

@@ -25,6 +25,7 @@ struct LiveRequest {
   int64_t submit_us = 0, admitted_us = 0, first_token_us = 0, last_token_us = 0;
   int64_t longest_gap_us = 0;
   uint32_t preemptions = 0;
+  uint32_t cached_tokens = 0;  // prompt rows that were not computed
 
   uint32_t num_output() const { return static_cast<uint32_t>(tokens.size()) - prompt_tokens; }
 };
@@ -56,6 +57,7 @@ struct Engine::State {
   std::unique_ptr<Executor> executor;
   std::unique_ptr<FrameBuilder> frames;
   Scheduler scheduler;
+  const PrefixAdopter adopt_prefix;  // empty: no prefix cache
   Sampler sampler;
 
   // ---- requests
@@ -65,6 +67,8 @@ struct Engine::State {
   uint32_t num_running = 0;           // live and running
   std::vector<Event> drained;         // scratch
   bool stopping = false;
+  bool tidy = true;      // idle chores are done, or there were none since the last request
+  bool tidying = false;  // the last idle chore may have left another
 
   // ---- the step in hand; vectors are sized at construction
   uint64_t epoch = 0;
@@ -81,6 +85,8 @@ struct Engine::State {
   // ---- the step (step.cc)
   bool Step();
   bool Maintain();
+  void WaitForEvents();
+  void Tidy();
   bool DrainEvents();
   void PlanAndEdit();
   bool Commit();
@@ -98,6 +104,8 @@ struct Engine::State {
   Outcome SampleOne(const PlannedRows& planned, uint32_t row_begin);
   void PublishOutcome(Outcome& outcome, int64_t now_us);
   void EndUnserviceable();
+  uint32_t AdoptPrefix(RequestId id, SeqId seq);
+  void IndexPrefixes();
   StopReason ReasonToStop(const LiveRequest& request) const;
   void Finish(LiveRequest& request, StopReason reason, std::string message);
   void PublishMetrics();

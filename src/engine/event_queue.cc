@@ -56,4 +56,10 @@ void EventQueue::Wait() {
   arrived_.wait(lock, [this] { return stop_ || !events_.empty(); });
 }
 
+void EventQueue::WaitOrIdle(std::chrono::microseconds timeout) {
+  std::unique_lock lock(mutex_);
+  if (arrived_.wait_for(lock, timeout, [this] { return stop_ || !events_.empty(); })) return;
+  events_.push_back({.kind = Event::Kind::kIdle});
+}
+
 }  // namespace kvrm

@@ -5,6 +5,7 @@
 // held for a push, a swap or a count, never during a step.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -17,7 +18,9 @@
 namespace kvrm {
 
 struct Event {
-  enum class Kind : uint8_t { kSubmit, kCancel } kind = Kind::kSubmit;
+  // kIdle: nothing has come for a while; one piece of tidying is due. It is an event like the
+  // others, so that a record of events tells when cached pages were given up.
+  enum class Kind : uint8_t { kSubmit, kCancel, kIdle } kind = Kind::kSubmit;
   RequestId id;
   GenerateRequest request;  // of kSubmit
   int64_t submit_us = 0;    // of kSubmit
@@ -39,6 +42,8 @@ class EventQueue {
   void NoLongerWaiting(uint32_t count);
   // Sleeps until there is an event or the wish to stop.
   void Wait();
+  // The same, but after `timeout` without one it puts a kIdle event in.
+  void WaitOrIdle(std::chrono::microseconds timeout);
 
  private:
   const uint32_t max_waiting_;

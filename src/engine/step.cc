@@ -56,16 +56,36 @@ bool Engine::State::Maintain() {
   return done;
 }
 
+// Sleeps until something comes. After a second without a request the engine tidies, one piece at a
+// time with a look at the queue between two: cached pages over their bound go, empty superblocks go
+// back to the system.
+void Engine::State::WaitForEvents() {
+  constexpr std::chrono::microseconds kIdleAfter = std::chrono::seconds(1);
+  if (tidy) return events.Wait();
+  events.WaitOrIdle(tidying ? std::chrono::microseconds(0) : kIdleAfter);
+}
+
+void Engine::State::Tidy() {
+  tidying = pager->Maintain(Pager::Load::kIdle);
+  tidy = !tidying;
+}
+
 // ---- before the step
 
 // Returns whether there is a step to do: something to compute, or pages to give back.
 bool Engine::State::DrainEvents() {
   const bool stop = events.Drain(&drained);
   for (Event& event : drained) {
-    if (event.kind == Event::Kind::kSubmit) {
-      Accept(event);
-    } else {
-      Cancel(event.id);
+    switch (event.kind) {
+      case Event::Kind::kSubmit:
+        Accept(event);
+        break;
+      case Event::Kind::kCancel:
+        Cancel(event.id);
+        break;
+      case Event::Kind::kIdle:
+        Tidy();
+        break;
     }
   }
   if (stop && !stopping) CancelAll();
@@ -88,6 +108,7 @@ void Engine::State::Accept(Event& event) {
   request->max_tokens = request->prompt_tokens + (asked == 0 ? room : std::min(asked, room));
   request->submit_us = event.submit_us;
   scheduler.Add(request->id, request->prompt_tokens);
+  tidy = tidying = false;
   ++metrics.requests_submitted;
   live.emplace(request->id, std::move(request));
 }
@@ -108,7 +129,18 @@ void Engine::State::PlanAndEdit() {
   pager->BeginStep();
   for (const RequestId id : ended) scheduler.Remove(id, *pager);
   ended.clear();
-  plan = &scheduler.Plan(*pager);
+  plan = &scheduler.Plan(*pager, adopt_prefix);
+}
+
+// The scheduler admits `id`, or takes it up again: what is cached of its tokens need not be
+// computed.
+uint32_t Engine::State::AdoptPrefix(RequestId id, SeqId seq) {
+  const LiveRequest& request = *live.find(id)->second;
+  const PrefixSalt salt{.tenant = request.request.tenant};
+  const uint32_t cached = pager->MatchPrefix(salt, request.tokens);
+  if (cached == 0) return 0;
+  const Reservation adopted = pager->AdoptPrefix(seq, salt, request.tokens, cached);
+  return adopted.status == ReserveStatus::kOk ? cached : 0;
 }
 
 // ---- commit
@@ -155,12 +187,13 @@ void Engine::State::BuildRows() {
     head.num_rows = planned.count;
     for (uint32_t g = 0; g < num_groups; ++g) head.num_tokens[g] = pager->num_tokens(planned.seq);
     slots.push_back(head);
+    const uint8_t no_write = planned.no_write ? kRowNoWrite : 0;
     for (uint32_t i = planned.first; i < planned.first + planned.count; ++i) {
       const bool sampled = planned.want_logits && i + 1 == planned.first + planned.count;
       rows.push_back({.token = request.tokens[i],
                       .slot = head.slot,
                       .token_src = TokenSource::kImmediate,
-                      .flags = static_cast<uint8_t>(sampled ? kRowWantLogits : 0),
+                      .flags = static_cast<uint8_t>((sampled ? kRowWantLogits : 0) | no_write),
                       .position = i,
                       .kv_index = i,
                       .mask_id = kNone32,
@@ -183,6 +216,7 @@ void Engine::State::NotePlan() {
     if (request.admitted) continue;  // once more after a preemption
     request.admitted = true;
     request.admitted_us = step_begin_us;
+    request.cached_tokens = scheduler.num_cached_tokens(id);
     request.tokens.reserve(request.max_tokens);  // so that decoding does not allocate
     ++no_longer_waiting;
   }
@@ -259,11 +293,30 @@ void Engine::State::Publish() {
   if (observer != nullptr) observer->OnStep(*plan, frame, result);
   scheduler.OnStepDone();
   pager->StepDone(epoch);
+  if (config.prefix_cache) IndexPrefixes();
   metrics.prompt_tokens += plan->num_prompt_rows;
   if (config.validate_each_step) ValidateStep();
   const int64_t now_us = clock.NowUs();  // stamps what goes out; decides nothing
   for (Outcome& outcome : outcomes) PublishOutcome(outcome, now_us);
   EndUnserviceable();
+}
+
+// Pages that this step filled can be found by their tokens from now on, unless a value in them was
+// not finite: such a sequence ends, and nobody shall find what it left.
+void Engine::State::IndexPrefixes() {
+  const uint32_t page_tokens = pager->geometry().groups[0].page_tokens;
+  uint32_t row_begin = 0;
+  for (const PlannedRows& planned : plan->rows) {
+    const LiveRequest& request = *by_slot[rows[row_begin].slot];
+    const uint8_t* status = result.row_status + row_begin;
+    row_begin += planned.count;
+    const uint32_t end = planned.first + planned.count;
+    if (planned.first / page_tokens == end / page_tokens) continue;
+    if (!std::all_of(status, status + planned.count, [](uint8_t s) { return s == kRowOk; }))
+      continue;
+    pager->IndexPrefix(planned.seq, {.tenant = request.request.tenant},
+                       std::span(request.tokens).first(end));
+  }
 }
 
 void Engine::State::PublishOutcome(Outcome& outcome, int64_t now_us) {
@@ -343,7 +396,7 @@ void Engine::State::Finish(LiveRequest& request, StopReason reason, std::string 
                    .longest_gap_us = request.longest_gap_us,
                    .prompt_tokens = request.prompt_tokens,
                    .output_tokens = request.num_output(),
-                   .cached_tokens = 0,
+                   .cached_tokens = request.cached_tokens,
                    .preemptions = request.preemptions};
   const auto node = live.extract(id);  // ended for the sink's callback, too, and alive during it
   request.request.sink->OnFinish(id, event);

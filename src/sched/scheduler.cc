@@ -16,7 +16,10 @@ struct Entry {
   uint32_t num_known = 0;     // tokens whose values are known: prompt and sampled ones
   uint32_t num_computed = 0;  // of these, in the cache
   uint32_t prompt_end = 0;    // rows below it are prompt rows; moves up at a preemption
-  SeqId seq;                  // while running
+  uint32_t num_adopted = 0;   // of the places that exist, these refer to cached pages
+  uint32_t num_cached = 0;    // rows saved at its first admission
+  bool was_admitted = false;
+  SeqId seq;  // while running
   bool running = false;
 };
 // An entry is a node of exactly one list (SCHED-1 by construction); moves are splices, which keep
@@ -44,11 +47,12 @@ struct Scheduler::State {
   Entries gone;     // dropped by the last plan; erased when its step is done
   std::map<RequestId, EntryRef> index;
   StepPlan plan;
-  std::vector<EntryRef> plan_entries;  // [plan.rows]
-  std::vector<Move> moves;             // of the last plan
-  std::vector<SeqId> closed;           // sequences that Remove closed in this step
-  std::vector<SeqId> to_close;         // the same, of a step that was rolled back
-  std::vector<RequestId> unchecked;    // added since the last plan
+  const PrefixAdopter* adopt = nullptr;  // during Plan
+  std::vector<EntryRef> plan_entries;    // [plan.rows]
+  std::vector<Move> moves;               // of the last plan
+  std::vector<SeqId> closed;             // sequences that Remove closed in this step
+  std::vector<SeqId> to_close;           // the same, of a step that was rolled back
+  std::vector<RequestId> unchecked;      // added since the last plan
   SchedulerCounters counters;
 
   EntryRef Find(RequestId id) {
@@ -72,6 +76,7 @@ struct Scheduler::State {
   void PlanPromptChunk(EntryRef entry, uint32_t budget, Pager& pager);
   bool HasRoomFor(const Entry& head, const Pager& pager) const;
   bool Admit(Pager& pager);
+  void Adopt(Entry& entry);
   void MakeRoom(Pager& pager);
   void Preempt(EntryRef victim, Pager& pager);
 };
@@ -108,6 +113,7 @@ void Scheduler::State::BeginPlan(Pager& pager) {
   plan.preempted.clear();
   plan.unserviceable.clear();
   plan.num_rows = plan.num_prompt_rows = plan.num_logits = plan.deferred = 0;
+  plan.cached_tokens = 0;
   plan_entries.clear();
   moves.clear();
   gone.clear();
@@ -163,7 +169,8 @@ uint32_t Scheduler::State::ReserveRows(EntryRef entry, uint32_t count, Pager& pa
 
 void Scheduler::State::AddRows(EntryRef entry, uint32_t count, bool decode) {
   const bool last = entry->num_computed + count == entry->num_known;
-  plan.rows.push_back({entry->id, entry->seq, entry->num_computed, count, decode, last});
+  const bool no_write = entry->num_computed < entry->num_adopted;
+  plan.rows.push_back({entry->id, entry->seq, entry->num_computed, count, decode, last, no_write});
   plan_entries.push_back(entry);
   plan.num_rows += count;
   plan.num_prompt_rows += decode ? 0 : count;
@@ -247,15 +254,27 @@ bool Scheduler::State::Admit(Pager& pager) {
   MoveTo(Move::Kind::kAdmit, queue, head, running, running.end());
   head->running = true;
   head->seq = *seq;
+  Adopt(*head);
   plan.admitted.push_back(head->id);
   return true;
+}
+
+// A prompt that is cached whole still computes its last row, for its logits: it reads and writes
+// not.
+void Scheduler::State::Adopt(Entry& entry) {
+  entry.num_adopted = *adopt ? (*adopt)(entry.id, entry.seq) : 0;
+  KVRM_CHECK(entry.num_adopted <= entry.num_known, "SCHED-3: no more is adopted than is known");
+  entry.num_computed = std::min(entry.num_adopted, entry.num_known - 1);
+  plan.cached_tokens += entry.num_computed;
+  if (!entry.was_admitted) entry.num_cached = entry.num_computed;
+  entry.was_admitted = true;
 }
 
 void Scheduler::State::Preempt(EntryRef victim, Pager& pager) {
   MoveTo(Move::Kind::kPreempt, running, victim, queue, queue.begin());
   pager.Close(victim->seq);
   victim->running = false;
-  victim->num_computed = 0;
+  victim->num_computed = victim->num_adopted = 0;
   victim->prompt_end = victim->num_known;
   plan.preempted.push_back(victim->id);
 }
@@ -319,8 +338,9 @@ void Scheduler::Remove(RequestId id, Pager& pager) {
 
 void Scheduler::OnToken(RequestId id) { ++state_->Find(id)->num_known; }
 
-const StepPlan& Scheduler::Plan(Pager& pager) {
+const StepPlan& Scheduler::Plan(Pager& pager, const PrefixAdopter& adopt) {
   State& s = *state_;
+  s.adopt = &adopt;
   s.BeginPlan(pager);
   s.DropUnfit(pager);
   s.PlanDecodeRows(pager);
@@ -344,6 +364,7 @@ void Scheduler::OnStepDone() {
   s.counters.admitted += s.plan.admitted.size();
   s.counters.preempted += s.plan.preempted.size();
   s.counters.deferred += s.plan.deferred;
+  s.counters.cached_tokens += s.plan.cached_tokens;
 }
 
 void Scheduler::OnStepRolledBack() {
@@ -378,6 +399,11 @@ std::optional<SeqId> Scheduler::sequence(RequestId id) const {
 uint32_t Scheduler::num_computed_tokens(RequestId id) const {
   const auto it = state_->index.find(id);
   return it == state_->index.end() ? 0 : it->second->num_computed;
+}
+
+uint32_t Scheduler::num_cached_tokens(RequestId id) const {
+  const auto it = state_->index.find(id);
+  return it == state_->index.end() ? 0 : it->second->num_cached;
 }
 
 SchedulerCounters Scheduler::counters() const {

@@ -9,6 +9,9 @@
 // admitted sequence is preempted by recompute: its pages are trimmed and it queues again, first in
 // line, with what it has generated as part of its prompt; the oldest always progresses.
 //
+// A newcomer, or one that comes back, may find the beginning of what it knows in the prefix index:
+// then its rows begin where that ends. The scheduler knows no tokens; the host adopts for it.
+//
 // SCHED-1  a request is in exactly one of: queue, running, gone.
 // SCHED-2  running <= max_slots.
 // SCHED-3  each running sequence has at most one chunk of rows in a plan, ascending positions.
@@ -17,6 +20,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -43,7 +47,13 @@ struct PlannedRows {
   uint32_t count;
   bool decode;       // true: one row, token sampled by an earlier step
   bool want_logits;  // the last row completes what is known: its logits are sampled
+  bool no_write =
+      false;  // its places hold their contents already (adopted whole): one row, read only
 };
+
+// Called for a request that was just admitted, with its empty sequence: makes the sequence's first
+// places refer to cached pages that hold its tokens (Pager::AdoptPrefix), and returns how many.
+using PrefixAdopter = std::function<uint32_t(RequestId, SeqId)>;
 
 struct StepPlan {
   std::vector<PlannedRows> rows;         // decode rows first
@@ -52,10 +62,12 @@ struct StepPlan {
   std::vector<RequestId> unserviceable;  // can never fit; removed
   uint32_t num_rows = 0, num_prompt_rows = 0, num_logits = 0;
   uint32_t deferred = 0;
+  uint32_t cached_tokens = 0;  // of the admitted: rows that need not be computed
 };
 
 struct SchedulerCounters {
   uint64_t plans = 0, admitted = 0, preempted = 0, deferred = 0;
+  uint64_t cached_tokens = 0;  // rows that no plan had to hold, over all admissions
   uint32_t queued = 0, running = 0;
 };
 
@@ -73,8 +85,8 @@ class Scheduler {
 
   // Plans one step and makes its edits in `pager` (Open, Reserve, Trim, Close of victims), each
   // sequence under its own savepoint. Requires: pager.BeginStep() was called. The plan is valid
-  // until the next call.
-  const StepPlan& Plan(Pager& pager);
+  // until the next call. `adopt`, if given, finds prefixes that are cached.
+  const StepPlan& Plan(Pager& pager, const PrefixAdopter& adopt = nullptr);
   // The step ran: rows of the last plan are computed.
   void OnStepDone();
   // The step was rolled back: nothing of the last plan happened.
@@ -83,6 +95,8 @@ class Scheduler {
   bool idle() const;
   std::optional<SeqId> sequence(RequestId id) const;
   uint32_t num_computed_tokens(RequestId id) const;
+  // Prompt rows of its first admission that need not be computed, because they were cached.
+  uint32_t num_cached_tokens(RequestId id) const;
   SchedulerCounters counters() const;
 
  private:
