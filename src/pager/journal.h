@@ -18,9 +18,13 @@ enum class EditKind : uint8_t {
   kSlide,    // the run of `count` pages from `page`, entries from `index` on, left its window
   kCold,     // the same by TrimPages; the sequence is lossy from here on
   kReplace,  // entry `index`, the shared page `old_page`, became its copy `page`
+  kEvict,    // the cached page `page` became free; `index`: what the prefix index wants to know
   kOrphan,   // a kReplace that was rolled back while others may name the copy
   kUndone,   // rolled back; stands only until the journal is closed up
 };
+
+// Of an edit that belongs to no sequence: only the rollback of the whole step undoes it.
+inline constexpr uint16_t kNoSlot = 0xFFFF;
 
 struct Edit {
   EditKind kind = EditKind::kUndone;

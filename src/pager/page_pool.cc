@@ -8,11 +8,6 @@
 #include "base/check.h"
 
 namespace kvrm {
-namespace {
-
-constexpr uint64_t kNotInLimbo = ~uint64_t{0};
-
-}  // namespace
 
 PagePool::PagePool(const KvGroupGeometry& geometry, VirtualRange range, const Options& options)
     : geometry_(geometry),
@@ -24,17 +19,15 @@ PagePool::PagePool(const KvGroupGeometry& geometry, VirtualRange range, const Op
   const size_t pages = size_t{superblocks} * geometry.pages_per_superblock;
   free_maps_.resize(superblocks);
   bin_keys_.resize(superblocks);
-  references_.resize(pages);
-  dropped_in_step_.resize(pages);
-  limbo_.resize(pages);
-  position_in_limbo_.resize(pages, kNotInLimbo);
+  pages_.resize(pages);
+  links_.resize(pages);
   spares_.reserve(superblocks);
   absent_.reserve(superblocks);
   for (uint32_t id = superblocks; id-- > 0;) absent_.push_back(SuperblockId{id});
 
   PopulateSpare();
   TakeSuperblock();
-  references_[kNullPage.value] = 1;  // pinned for good, so that nothing can free it (PAGER-3)
+  pages_[kNullPage.value].references = 1;  // pinned for good, so that nothing can free it (PAGER-3)
   SetFreeMap(SuperblockId{0}, free_maps_[0] & ~uint64_t{1});
   --free_pages_;
 }
@@ -65,6 +58,7 @@ PagePool::Taken PagePool::TakeRun(const Request& request) {
     found = find();
   }
   if (!found) {
+    if (!request.allows_pieces) return taken;
     // No room for a superblock: the longest piece there is, however short.
     const uint32_t longest = bins_.LongestRun();
     KVRM_CHECK(longest > 0, "PAGER-4: TakeRun without a free page");
@@ -76,10 +70,15 @@ PagePool::Taken PagePool::TakeRun(const Request& request) {
   const SuperblockId id = SuperblockOf(taken.run.page);
   const MapRun bits{IndexInSuperblock(taken.run.page), taken.run.count};
   SetFreeMap(id, free_maps_[id.value] & ~MaskOf(bits));
-  for (uint32_t i = 0; i < taken.run.count; ++i) references_[taken.run.page.value + i] = 1;
+  for (uint32_t i = 0; i < taken.run.count; ++i) pages_[taken.run.page.value + i].references = 1;
   free_pages_ -= taken.run.count;
   pages_taken_ += taken.run.count;
   return taken;
+}
+
+bool PagePool::Fits(const Request& request) const {
+  // Scattered pages are taken one by one, and which ones is drawn when they are taken.
+  return options_.scatter_seed == 0 ? FindRun(request).has_value() : free_pages_ > 0;
 }
 
 // nullopt: nothing that is taken holds a run as long as is wanted.
@@ -146,9 +145,8 @@ void PagePool::TakeSuperblock() {
   bin_keys_[id.value] = KeyOf(map);
   bins_.Insert(id, bin_keys_[id.value]);
   free_pages_ += geometry_.pages_per_superblock;
-  if (!options_.poison_freed) return;
   for (uint32_t i = 0; i < geometry_.pages_per_superblock; ++i) {
-    if (PageAt(id, i) != kNullPage) Poison(PageAt(id, i));
+    if (PageAt(id, i) != kNullPage) PoisonFreed(PageAt(id, i));
   }
 }
 
@@ -201,31 +199,32 @@ void PagePool::SetFreeMap(SuperblockId id, uint64_t map) {
   bins_.Insert(id, bin_keys_[id.value]);
 }
 
-// ---- references, limbo, freeing
+// ---- references, rest, freeing
 
 // The one place where a reference count falls. True when no reference is left.
 bool PagePool::Drop(PageId page) {
-  uint32_t& count = references_[page.value];
+  uint32_t& count = pages_[page.value].references;
   KVRM_CHECK(page != kNullPage, "PAGER-3: the null page is given back");
   KVRM_CHECK(count > 0, "PAGER-2: a reference is dropped that nobody holds");
   return --count == 0;
 }
 
-// The one place where a page becomes free.
+// The one place where a page becomes free. Its bytes stay: what is undone may bring it back.
 void PagePool::Free(PageId page) {
   const SuperblockId id = SuperblockOf(page);
   const uint64_t bit = uint64_t{1} << IndexInSuperblock(page);
+  const Page& entry = pages_[page.value];
   KVRM_CHECK(page != kNullPage, "PAGER-3: the null page is freed");
   KVRM_CHECK((free_maps_[id.value] & bit) == 0, "PAGER-4: a page is freed twice");
-  KVRM_CHECK(references_[page.value] == 0, "PAGER-4: a page is freed while it is named");
+  KVRM_CHECK(entry.references == 0, "PAGER-4: a page is freed while it is named");
+  KVRM_CHECK(entry.rests == Rests::kNowhere && !entry.indexed, "PAGER-9: a page is freed and kept");
   SetFreeMap(id, free_maps_[id.value] | bit);
   ++free_pages_;
   ++pages_returned_;
-  if (options_.poison_freed) Poison(page);
 }
 
 void PagePool::Untake(PageRun run) {
-  for (uint32_t i = 0; i < run.count; ++i) {
+  for (uint32_t i = run.count; i-- > 0;) {
     const PageId page{run.page.value + i};
     if (Drop(page)) Free(page);
   }
@@ -234,57 +233,120 @@ void PagePool::Untake(PageRun run) {
 void PagePool::AddReference(PageRun run) {
   for (uint32_t i = 0; i < run.count; ++i) {
     const PageId page{run.page.value + i};
-    if (references_[page.value] == 0) LeaveLimbo(page);
-    ++references_[page.value];
+    Page& entry = pages_[page.value];
+    if (entry.references == 0) {
+      if (entry.revived_in_step != step_) {
+        entry.revived_in_step = step_;
+        entry.origin_epoch = entry.rests == Rests::kLimbo ? entry.limbo_epoch : 0;
+      }
+      Leave(page);
+    }
+    ++entry.references;
   }
 }
 
 void PagePool::DropReference(PageRun run, uint64_t epoch) {
-  std::fill_n(dropped_in_step_.begin() + run.page.value, run.count, step_);
-  UndoReference(run, epoch);
-}
-
-void PagePool::UndoReference(PageRun run, uint64_t epoch) {
-  for (uint32_t i = 0; i < run.count; ++i) {
+  for (uint32_t i = run.count; i-- > 0;) {
     const PageId page{run.page.value + i};
-    if (!Drop(page)) continue;
-    position_in_limbo_[page.value] = limbo_end_;
-    limbo_[limbo_end_++ % limbo_.size()] = {page, epoch};
+    pages_[page.value].dropped_in_step = step_;
+    if (Drop(page)) Rest(page, epoch);
   }
 }
 
-// Only pages of the open step leave limbo this way; they are the last in the ring and of one epoch,
-// so the last may take the place of any of them.
-void PagePool::LeaveLimbo(PageId page) {
-  const uint64_t position = position_in_limbo_[page.value];
-  KVRM_CHECK(position != kNotInLimbo, "PAGER-4: a page without references is not in limbo");
-  const LimboPage last = limbo_[--limbo_end_ % limbo_.size()];
-  LimboPage& left = limbo_[position % limbo_.size()];
-  KVRM_CHECK(last.epoch == left.epoch, "PAGER-4: a page of an earlier epoch leaves limbo");
-  left = last;
-  position_in_limbo_[last.page.value] = position;
-  position_in_limbo_[page.value] = kNotInLimbo;
+void PagePool::UndoReference(PageRun run, uint64_t epoch) {
+  for (uint32_t i = run.count; i-- > 0;) {
+    const PageId page{run.page.value + i};
+    if (!Drop(page)) continue;
+    const Page& entry = pages_[page.value];
+    const bool came_from_rest = entry.revived_in_step == step_;
+    const bool may_be_taken_up = !in_rollback_ && entry.dropped_in_step == step_;
+    Rest(page, came_from_rest && !may_be_taken_up ? entry.origin_epoch : epoch);
+  }
+}
+
+// Nobody names the page any more; `epoch` must complete before it may be written again.
+void PagePool::Rest(PageId page, uint64_t epoch) {
+  Page& entry = pages_[page.value];
+  if (epoch > completed_epoch_) {
+    entry.rests = Rests::kLimbo;
+    entry.limbo_epoch = epoch;
+    // It is the last, unless the reference to a page in limbo is undone: then it goes in front of
+    // those that this step dropped.
+    uint32_t previous = limbo_.last();
+    while (previous != kNone32 && pages_[previous].limbo_epoch > epoch) {
+      previous = links_[previous].previous;
+    }
+    limbo_.InsertAfter(links_, previous, page.value);
+  } else if (entry.indexed) {
+    entry.rests = Rests::kCache;
+    cached_.PushBack(links_, page.value);
+  } else {
+    Free(page);
+    PoisonFreed(page);
+  }
+}
+
+void PagePool::Leave(PageId page) {
+  Page& entry = pages_[page.value];
+  KVRM_CHECK(entry.rests != Rests::kNowhere, "PAGER-4: a page is revived that does not rest");
+  (entry.rests == Rests::kLimbo ? limbo_ : cached_).Remove(links_, page.value);
+  entry.rests = Rests::kNowhere;
 }
 
 void PagePool::Unlimbo(PageRun run) {
-  for (uint32_t i = 0; i < run.count; ++i) {
+  for (uint32_t i = run.count; i-- > 0;) {
     const PageId page{run.page.value + i};
-    LeaveLimbo(page);
+    KVRM_CHECK(pages_[page.value].rests == Rests::kLimbo, "PAGER-4: the page is not in limbo");
+    Leave(page);
     Free(page);
   }
 }
 
 void PagePool::DrainLimbo(uint64_t completed_epoch) {
-  while (limbo_begin_ != limbo_end_) {
-    const LimboPage first = limbo_[limbo_begin_ % limbo_.size()];
-    if (first.epoch > completed_epoch) return;
-    ++limbo_begin_;
-    position_in_limbo_[first.page.value] = kNotInLimbo;
-    Free(first.page);
+  completed_epoch_ = std::max(completed_epoch_, completed_epoch);
+  while (!limbo_.empty() && pages_[limbo_.first()].limbo_epoch <= completed_epoch_) {
+    const PageId page{limbo_.first()};
+    Leave(page);
+    Rest(page, completed_epoch_);
   }
 }
 
-void PagePool::Poison(PageId page) {
+// ---- the cache
+
+void PagePool::SetIndexed(PageId page, bool indexed) {
+  Page& entry = pages_[page.value];
+  KVRM_CHECK(page != kNullPage && (entry.references > 0 || entry.rests != Rests::kNowhere),
+             "PAGER-9: a page without contents is indexed");
+  KVRM_CHECK(!indexed || entry.references > 0, "PAGER-9: a page is indexed that nobody holds");
+  entry.indexed = indexed;
+  if (indexed || entry.rests != Rests::kCache) return;
+  Leave(page);
+  Free(page);
+  PoisonFreed(page);
+}
+
+void PagePool::EvictCached(PageId page) {
+  Page& entry = pages_[page.value];
+  KVRM_CHECK(entry.rests == Rests::kCache, "PAGER-9: a page is evicted that is not cached");
+  Leave(page);
+  entry.indexed = false;
+  Free(page);
+}
+
+void PagePool::UndoEvict(PageId page) {
+  const SuperblockId id = SuperblockOf(page);
+  const uint64_t bit = uint64_t{1} << IndexInSuperblock(page);
+  KVRM_CHECK((free_maps_[id.value] & bit) != 0, "PAGER-9: an evicted page has an owner");
+  SetFreeMap(id, free_maps_[id.value] & ~bit);
+  --free_pages_;
+  Page& entry = pages_[page.value];
+  entry.indexed = true;
+  entry.rests = Rests::kCache;
+  cached_.PushFront(links_, page.value);
+}
+
+void PagePool::PoisonFreed(PageId page) {
+  if (!options_.poison_freed) return;
   std::byte* part = range_.base() + geometry_.PageOffset(page);
   for (uint32_t p = 0; p < geometry_.num_parts; ++p, part += geometry_.part_stride_bytes()) {
     std::memset(part, 0xFF, geometry_.part_page_bytes);
@@ -299,7 +361,8 @@ PagerBooks PagePool::books() const {
   books.total = uint64_t{num_taken_} * geometry_.pages_per_superblock;
   books.free = free_pages_;
   books.limbo = limbo_pages();
-  books.in_use = books.total - books.free - books.limbo;
+  books.cached = cached_pages();
+  books.in_use = books.total - books.free - books.limbo - books.cached;
   books.reserved_bytes =
       (books.in_use + books.soft + books.cached + books.limbo) * geometry_.page_bytes();
   books.superblock_bytes = taken_bytes();
@@ -318,14 +381,20 @@ void PagePool::Describe(PagerSnapshot::Group& group) const {
     group.superblocks[id.value].pages_in_use = key.pages_in_use;
   });
   const size_t pages = size_t{num_taken_} * geometry_.pages_per_superblock;
-  group.reference_counts.assign(references_.begin(),
-                                references_.begin() + static_cast<ptrdiff_t>(pages));
-  for (uint64_t i = limbo_begin_; i != limbo_end_; ++i) {
-    const LimboPage& entry = limbo_[i % limbo_.size()];
-    group.limbo.push_back({entry.page.value, entry.epoch});
+  for (uint32_t page = 0; page < pages; ++page) {
+    const Page& entry = pages_[page];
+    group.reference_counts.push_back(entry.references);
+    if (entry.indexed) group.indexed.push_back({page, kNone32, kNone32});
+  }
+  for (uint32_t page = limbo_.first(); page != kNone32; page = links_[page].next) {
+    group.limbo.push_back({page, pages_[page].limbo_epoch});
+  }
+  for (uint32_t page = cached_.first(); page != kNone32; page = links_[page].next) {
+    group.cached.push_back(page);
   }
   std::sort(group.limbo.begin(), group.limbo.end(),
             [](const auto& a, const auto& b) { return a.page < b.page; });
+  std::sort(group.cached.begin(), group.cached.end());
   group.books = books();
 }
 

@@ -1,14 +1,20 @@
 // The pages of one KV group: which superblocks are taken, which of their pages are free, how many
-// page table entries name each page, and which pages rest in limbo. Knows no sequence.
+// page table entries name each page, which pages rest in limbo and which are cached. Knows no
+// sequence and no tokens.
 //
-// A page is in one of four states, and these are all the ways between them:
+// A page is in one of five states, and these are all the ways between them:
 //
-//     absent --TakeSuperblock--> free --TakeRun--> in use --DropReference--> limbo --DrainLimbo-->
-//     free
+//     absent --TakeSuperblock--> free --TakeRun--> in use --DropReference--> limbo
+//     limbo --DrainLimbo, its epoch has completed--> cached if it is indexed, else free
+//     limbo, cached --AddReference--> in use
+//     cached --EvictCached, SetIndexed(false)--> free
 //
-// and back again while the step that did it is open: Untake, AddReference (from limbo), Unlimbo,
-// UntakeSuperblock. There is one place where a reference count falls (Drop) and one where a page
-// becomes free (Free).
+// and back again while the step that did it is open: Untake, UndoReference, Unlimbo, UndoEvict,
+// UntakeSuperblock. There is one place where a reference count falls (Drop), one where a page comes
+// to rest (Rest) and one where it becomes free (Free).
+//
+// A page is *indexed* when the prefix index names it. Its contents are then for others to read, so
+// nobody writes it in place (HasOneOwner), and it outlives its last reference in the cache.
 //
 // Thread class: engine-thread-only. Ownership: the virtual range. Never allocates after
 // construction; every choice is O(1), every edit proportional to the pages that it names.
@@ -20,6 +26,7 @@
 
 #include "base/ids.h"
 #include "base/kv_view.h"
+#include "pager/index_list.h"
 #include "pager/page_tables.h"
 #include "pager/pager.h"
 #include "pager/superblock_bins.h"
@@ -36,7 +43,13 @@ class PagePool {
   // Takes superblock 0 and, in it, the null page. Requires: `range` holds whole superblocks.
   PagePool(const KvGroupGeometry& geometry, VirtualRange range, const Options& options);
 
-  void BeginStep() { ++step_; }
+  void BeginStep() {
+    ++step_;
+    in_rollback_ = false;
+  }
+  // From here to the next BeginStep every edit of the step is undone, the last one first: pages go
+  // back to where they were before it.
+  void BeginRollback() { in_rollback_ = true; }
 
   // What a caller of TakeRun asks for.
   struct Request {
@@ -44,15 +57,18 @@ class PagePool {
     uint32_t count = 1;            // pages wanted now, at least 1
     uint32_t run_count = 1;        // pages known to come in all, at least `count`
     uint64_t spendable_bytes = 0;  // of new superblocks
+    bool allows_pieces = true;     // false: nothing at all rather than less than what fits
   };
   struct Taken {
-    PageRun run;                  // 1..count pages, each with one reference
+    PageRun run;                  // 1..count pages, each with one reference; 0: nothing fits
     bool new_superblock = false;  // it came from a superblock that was taken for it
   };
   // Order of choice: extend in place; same superblock; the best-fitting run in the fullest
   // superblock; a new superblock; the longest run that is left.
-  // Requires: a free page, or spendable bytes for a superblock.
+  // Requires, if it allows pieces: a free page, or spendable bytes for a superblock.
   Taken TakeRun(const Request& request);
+  // True when the free pages of taken superblocks hold what `request` wants in one run.
+  bool Fits(const Request& request) const;
   // Undoes TakeRun: the pages lose their one reference and are free at once, because no published
   // frame ever named them.
   void Untake(PageRun run);
@@ -60,16 +76,35 @@ class PagePool {
   void UntakeSuperblock(SuperblockId id);
   bool IsNewestAndEmpty(SuperblockId id) const;
 
-  // One more table entry names each page. Pages in limbo leave it: the drop is being undone.
+  // One more table entry names each page. Pages in limbo or in the cache leave it: their contents
+  // are wanted again, or their drop is being undone.
   void AddReference(PageRun run);
-  // One table entry less; pages that none names rest in limbo until `epoch` has completed.
+  // One table entry less, the last page first; pages that none names rest in limbo until `epoch`,
+  // the open step's, has completed.
   void DropReference(PageRun run, uint64_t epoch);
-  // The same, where AddReference is undone.
+  // Undoes AddReference. A page that none names any more returns to where AddReference found it;
+  // but when somebody else dropped it in this step, and may take it up again, it rests in limbo.
   void UndoReference(PageRun run, uint64_t epoch);
   // Fresh pages of the open step that went to limbo become free at once: their taking is undone.
   void Unlimbo(PageRun run);
-  // Limbo pages of epochs <= `completed_epoch` become free.
+  // Limbo pages of epochs <= `completed_epoch` become cached or free.
   void DrainLimbo(uint64_t completed_epoch);
+
+  // ---- the cache: pages that nobody names, kept because they are indexed; the oldest goes first
+  // The prefix index names `page`, or no more: then it becomes free if it is cached. Requires: it
+  // is not free; true only of a page in use, whose contents completed epochs have written.
+  void SetIndexed(PageId page, bool indexed);
+  bool indexed(PageId page) const { return pages_[page.value].indexed; }
+  uint64_t cached_pages() const { return cached_.size(); }
+  // Requires: cached_pages() > 0.
+  PageId OldestCached() const { return PageId{cached_.first()}; }
+  // The page is no longer indexed, and free. Its bytes stay until somebody writes to it.
+  void EvictCached(PageId page);
+  // Undoes EvictCached: the page is indexed, cached, and the oldest again. Requires: it is free.
+  void UndoEvict(PageId page);
+  // With poison_freed, fills a page that became free and that no undo brings back. Pages that leave
+  // limbo are filled as they do, those that were evicted in a step only once it is committed.
+  void PoisonFreed(PageId page);
 
   // Populates one superblock that TakeRun will need next, off the step path.
   void PopulateSpare();
@@ -81,14 +116,16 @@ class PagePool {
   const KvGroupGeometry& geometry() const { return geometry_; }
   std::byte* base() const { return range_.base(); }
   uint64_t range_bytes() const { return range_.bytes(); }
-  uint32_t references(PageId page) const { return references_[page.value]; }
+  uint32_t references(PageId page) const { return pages_[page.value].references; }
   // True when the one sequence that names `page` may write to it. A reference that was dropped in
-  // the open step still counts: its owner may roll back to a savepoint and see the page again.
+  // the open step still counts: its owner may roll back to a savepoint and see the page again. An
+  // indexed page has readers to come.
   bool HasOneOwner(PageId page) const {
-    return references_[page.value] == 1 && dropped_in_step_[page.value] != step_;
+    const Page& entry = pages_[page.value];
+    return entry.references == 1 && entry.dropped_in_step != step_ && !entry.indexed;
   }
   uint64_t free_pages() const { return free_pages_; }
-  uint64_t limbo_pages() const { return limbo_end_ - limbo_begin_; }
+  uint64_t limbo_pages() const { return limbo_.size(); }
   uint64_t taken_bytes() const { return num_taken_ * geometry_.superblock_bytes; }
   uint64_t spare_bytes() const { return spares_.size() * geometry_.superblock_bytes; }
   SuperblockId newest_superblock() const { return SuperblockId{num_taken_ - 1}; }
@@ -96,13 +133,21 @@ class PagePool {
   uint64_t pages_returned() const { return pages_returned_; }
   uint64_t populated_in_verbs() const { return populated_in_verbs_; }
   PagerBooks books() const;
-  // Everything but the sequences. Linear.
+  // Everything but the sequences and the nodes of indexed pages. Linear.
   void Describe(PagerSnapshot::Group& group) const;
 
  private:
-  struct LimboPage {
-    PageId page;
-    uint64_t epoch;
+  // Where a page is that nobody names. A page in use, or of a superblock that is not taken, is in
+  // none of these.
+  enum class Rests : uint8_t { kNowhere, kLimbo, kCache };
+  struct Page {
+    uint32_t references = 0;
+    uint32_t dropped_in_step = 0;  // the last step in which a reference fell
+    uint32_t revived_in_step = 0;  // the last step in which AddReference found none
+    Rests rests = Rests::kNowhere;
+    bool indexed = false;
+    uint64_t limbo_epoch = 0;   // kLimbo: the page may be written again once it has completed
+    uint64_t origin_epoch = 0;  // limbo_epoch when it was first revived in that step; 0 = cached
   };
 
   SuperblockId SuperblockOf(PageId page) const;
@@ -114,9 +159,9 @@ class PagePool {
   BinKey KeyOf(uint64_t map) const;
   void SetFreeMap(SuperblockId id, uint64_t map);
   bool Drop(PageId page);
+  void Rest(PageId page, uint64_t epoch);
+  void Leave(PageId page);
   void Free(PageId page);
-  void LeaveLimbo(PageId page);
-  void Poison(PageId page);
   uint64_t NextRandom();
 
   const KvGroupGeometry geometry_;
@@ -131,14 +176,15 @@ class PagePool {
   std::vector<uint64_t> free_maps_;  // [superblocks]; 0 while not taken
   std::vector<BinKey> bin_keys_;     // [superblocks] where bins_ holds it
   SuperblockBins bins_;
-  std::vector<uint32_t> references_;       // [pages]
-  std::vector<uint32_t> dropped_in_step_;  // [pages] the last step in which a reference fell
-  uint32_t step_ = 1;                      // counts BeginStep; a wrap costs one needless copy
+  std::vector<Page> pages_;
+  uint32_t step_ = 1;         // counts BeginStep; a wrap costs one needless copy
+  bool in_rollback_ = false;  // the whole step is being undone
 
-  // A ring in order of epochs; each page stands in it at most once, so it never overflows.
-  std::vector<LimboPage> limbo_;             // [pages]
-  std::vector<uint64_t> position_in_limbo_;  // [pages] absolute ring position
-  uint64_t limbo_begin_ = 0, limbo_end_ = 0;
+  // Pages that nobody names; one array of links, because a page is in at most one of them.
+  std::vector<ListLinks> links_;  // [pages]
+  IndexList limbo_;               // ascending limbo_epoch
+  IndexList cached_;              // the least recently used first
+  uint64_t completed_epoch_ = 0;
 
   uint64_t free_pages_ = 0;
   uint64_t pages_taken_ = 0, pages_returned_ = 0;

@@ -138,6 +138,168 @@ TEST(PagePoolDeathTest, ASuperblockInUseIsNotGivenBack) {
   EXPECT_DEATH(pool.UntakeSuperblock(SuperblockId{0}), "PAGER-4");  // it holds the null page
 }
 
+// ---- the cache
+
+// A pool with one run of indexed pages that somebody holds.
+struct Indexed {
+  PagePool pool = MakePool(2);
+  PageRun run;
+  explicit Indexed(uint32_t count) {
+    run = pool.TakeRun({.count = count, .run_count = count}).run;
+    for (uint32_t i = 0; i < count; ++i) pool.SetIndexed(At(i), true);
+  }
+  PageId At(uint32_t i) const { return PageId{run.page.value + i}; }
+  std::vector<uint32_t> Cached() const {
+    PagerSnapshot::Group group;
+    pool.Describe(group);
+    return group.cached;
+  }
+};
+
+TEST(PagePoolCache, AnIndexedPageIsCachedWhenItsEpochHasCompletedAndTheLastPageIsTheOldest) {
+  Indexed s(3);
+  s.pool.DropReference(s.run, 1);
+  EXPECT_EQ(s.pool.limbo_pages(), 3u);
+  EXPECT_EQ(s.pool.cached_pages(), 0u);
+  s.pool.DrainLimbo(1);
+  EXPECT_EQ(s.pool.limbo_pages(), 0u);
+  EXPECT_EQ(s.pool.books().cached, 3u);
+  EXPECT_EQ(s.pool.books().in_use, 1u);
+  EXPECT_EQ(s.pool.free_pages(), 4u);
+  for (uint32_t i : {2u, 1u, 0u}) {  // a chain loses its tail before its head
+    ASSERT_EQ(s.pool.OldestCached(), s.At(i));
+    s.pool.EvictCached(s.At(i));
+    EXPECT_FALSE(s.pool.indexed(s.At(i)));
+  }
+  EXPECT_EQ(s.pool.free_pages(), 7u);
+}
+
+TEST(PagePoolCache, APageThatIsWantedAgainLeavesLimboOfAnyEpochAndTheCache) {
+  Indexed s(3);
+  s.pool.DropReference({s.At(0), 1}, 1);
+  s.pool.DropReference({s.At(1), 1}, 2);
+  s.pool.DropReference({s.At(2), 1}, 3);
+  s.pool.DrainLimbo(1);
+  s.pool.BeginStep();
+  s.pool.AddReference(s.run);  // from the cache, from limbo of an earlier epoch, of the last one
+  EXPECT_EQ(s.pool.cached_pages() + s.pool.limbo_pages(), 0u);
+  EXPECT_EQ(s.pool.books().in_use, 4u);
+  for (uint32_t i : {0u, 1u, 2u}) EXPECT_EQ(s.pool.references(s.At(i)), 1u);
+  s.pool.DrainLimbo(3);
+  EXPECT_EQ(s.pool.books().in_use, 4u);
+}
+
+TEST(PagePoolCache, UndoReferenceReturnsEachPageToWhereItWasFound) {
+  Indexed s(3);
+  s.pool.DropReference({s.At(0), 1}, 1);
+  s.pool.DropReference({s.At(1), 1}, 2);
+  s.pool.DropReference({s.At(2), 1}, 3);
+  s.pool.DrainLimbo(1);
+  PagerSnapshot::Group before, after;
+  s.pool.Describe(before);
+  s.pool.BeginStep();
+  s.pool.AddReference(s.run);
+  s.pool.UndoReference(s.run, 4);
+  s.pool.Describe(after);
+  EXPECT_EQ(after, before);
+  // An epoch that completes while the page is held does not bring it back to limbo.
+  s.pool.BeginStep();
+  s.pool.AddReference(s.run);
+  s.pool.DrainLimbo(2);
+  s.pool.UndoReference(s.run, 4);
+  EXPECT_EQ(s.Cached(), (std::vector<uint32_t>{s.At(0).value, s.At(1).value}));
+  EXPECT_EQ(s.pool.limbo_pages(), 1u);
+  s.pool.DrainLimbo(3);
+  EXPECT_EQ(s.pool.cached_pages(), 3u);
+}
+
+TEST(PagePoolCache, APageThatThisStepDroppedRestsUntilTheStepIsRolledBackWhole) {
+  Indexed s(1);
+  s.pool.DropReference(s.run, 1);
+  s.pool.DrainLimbo(1);
+  PagerSnapshot::Group before, after;
+  s.pool.Describe(before);
+  s.pool.BeginStep();
+  s.pool.AddReference(s.run);      // one sequence adopts the page ...
+  s.pool.AddReference(s.run);      // ... and another,
+  s.pool.DropReference(s.run, 2);  // the first leaves it,
+  s.pool.UndoReference(s.run, 2);  // the other is rolled back to a savepoint
+  EXPECT_EQ(s.pool.limbo_pages(), 1u);
+  s.pool.BeginRollback();
+  s.pool.AddReference(s.run);
+  s.pool.UndoReference(s.run, 2);
+  s.pool.Describe(after);
+  EXPECT_EQ(after, before);
+}
+
+TEST(PagePoolCache, LimboStaysInOrderOfEpochs) {
+  Indexed s(4);
+  for (uint32_t i : {0u, 1u, 2u}) s.pool.DropReference({s.At(i), 1}, 1 + i);
+  s.pool.BeginStep();
+  s.pool.AddReference({s.At(0), 1});
+  s.pool.DropReference({s.At(3), 1}, 4);
+  s.pool.UndoReference({s.At(0), 1}, 4);  // back before those of epochs 2, 3 and 4
+  for (uint64_t epoch : {1u, 2u, 3u, 4u}) {
+    s.pool.DrainLimbo(epoch);
+    EXPECT_EQ(s.pool.cached_pages(), epoch);
+  }
+}
+
+TEST(PagePoolCache, APageThatLosesItsMarkBecomesFreeIfNobodyHoldsIt) {
+  Indexed s(3);
+  s.pool.DropReference({s.At(0), 2}, 1);
+  s.pool.DrainLimbo(1);
+  s.pool.DropReference({s.At(2), 1}, 2);
+  s.pool.SetIndexed(s.At(0), false);  // cached
+  EXPECT_EQ(s.Cached(), (std::vector<uint32_t>{s.At(1).value}));
+  EXPECT_EQ(s.pool.free_pages(), 5u);
+  s.pool.SetIndexed(s.At(2), false);  // in limbo
+  EXPECT_EQ(s.pool.limbo_pages(), 1u);
+  s.pool.DrainLimbo(2);
+  EXPECT_EQ(s.pool.free_pages(), 6u);
+}
+
+TEST(PagePoolCache, AnEvictionIsUndoneWithTheBytesOfThePage) {
+  auto range = VirtualRange::Reserve(2 * TinyGroup().superblock_bytes);
+  PagePool pool(TinyGroup(), std::move(range).value(), {.poison_freed = true});
+  const PageRun run = pool.TakeRun({.count = 2, .run_count = 2}).run;
+  std::byte& byte = pool.base()[TinyGroup().PageOffset(run.page)];
+  byte = std::byte{7};
+  for (uint32_t i : {0u, 1u}) pool.SetIndexed(PageId{run.page.value + i}, true);
+  pool.DropReference({run.page, 1}, 1);
+  pool.DropReference({PageId{run.page.value + 1}, 1}, 1);
+  pool.DrainLimbo(1);
+  PagerSnapshot::Group before, after;
+  pool.Describe(before);
+  pool.EvictCached(run.page);
+  const PageRun taken = pool.TakeRun({}).run;
+  pool.Untake(taken);
+  EXPECT_EQ(taken.page, run.page);  // handed out again, but not yet written
+  pool.UndoEvict(run.page);
+  pool.Describe(after);
+  EXPECT_EQ(after, before);
+  EXPECT_EQ(byte, std::byte{7});
+  EXPECT_EQ(pool.OldestCached(), run.page);
+  pool.EvictCached(run.page);
+  pool.PoisonFreed(run.page);
+  EXPECT_EQ(byte, std::byte{0xFF});
+}
+
+TEST(PagePoolCacheDeathTest, OnlyWhatNobodyHoldsIsEvicted) {
+  Indexed s(1);
+  EXPECT_DEATH(s.pool.EvictCached(s.At(0)), "PAGER-9");
+  EXPECT_DEATH(s.pool.UndoEvict(s.At(0)), "PAGER-9");
+  EXPECT_DEATH(s.pool.SetIndexed(PageId{5}, true), "PAGER-9");  // free
+  EXPECT_DEATH(s.pool.SetIndexed(kNullPage, true), "PAGER-9");
+}
+
+TEST(PagePoolCache, AnIndexedPageIsNotWrittenInPlace) {
+  Indexed s(1);
+  EXPECT_FALSE(s.pool.HasOneOwner(s.At(0)));
+  s.pool.SetIndexed(s.At(0), false);
+  EXPECT_TRUE(s.pool.HasOneOwner(s.At(0)));
+}
+
 TEST(PagePool, SparesGoBackAndForthWithoutLosingASuperblock) {
   PagePool pool = MakePool(4);
   pool.PopulateSpare();

@@ -13,10 +13,6 @@
 namespace kvrm {
 namespace {
 
-uint64_t PagesFor(uint64_t tokens, uint64_t page_tokens) {
-  return (tokens + page_tokens - 1) / page_tokens;
-}
-
 std::string GroupField(uint32_t group, const char* field) {
   return "geometry.groups[" + std::to_string(group) + "]." + field + ": ";
 }
@@ -197,115 +193,6 @@ Reservation Pager::Reserve(SeqId seq, uint32_t num_tokens, uint32_t hint_tokens)
   s.SetLength(slot, num_tokens, sequence.written_tokens);
   s.Check(/*tier=*/3);
   return {};
-}
-
-Pager::State::Growth Pager::State::GrowthOf(uint32_t group, uint32_t slot, uint32_t num_tokens,
-                                            uint32_t hint_tokens) const {
-  const auto& [pool, tables] = groups[group];
-  const uint32_t page_tokens = pool.geometry().page_tokens;
-  const uint32_t held = tables.num_pages(slot);
-  const uint64_t needed = PagesFor(num_tokens, page_tokens);
-  // Of a prompt that is longer than a window only so much is ever there at once.
-  const uint64_t known = std::min(PagesFor(hint_tokens, page_tokens),
-                                  tables.first(slot) + MostPages(group, hint_tokens));
-  const uint64_t hinted = std::clamp<uint64_t>(known, needed, tables.max_pages());
-  Growth growth;
-  growth.pages = static_cast<uint32_t>(needed - held);
-  growth.pages_in_all = static_cast<uint32_t>(hinted - held);
-  growth.copies_last =
-      slots[slot].num_tokens % page_tokens != 0 && !pool.HasOneOwner(tables.Last(slot));
-  return growth;
-}
-
-uint64_t Pager::State::BytesNeeded(uint32_t group, const Growth& growth) const {
-  const PagePool& pool = groups[group].pool;
-  if (growth.to_take() <= pool.free_pages()) return 0;
-  return PagesFor(growth.to_take() - pool.free_pages(), pool.geometry().pages_per_superblock) *
-         pool.geometry().superblock_bytes;
-}
-
-uint32_t Pager::State::MissingPages(const Growth* growth) const {
-  uint64_t needed = 0;
-  for (uint32_t g = 0; g < groups.size(); ++g) needed += BytesNeeded(g, growth[g]);
-  if (needed <= spendable_bytes()) return 0;
-  // Several groups may each fit alone but not together: then one page is missing, somewhere.
-  uint64_t missing = 1;
-  for (uint32_t g = 0; g < groups.size(); ++g) {
-    const PagePool& pool = groups[g].pool;
-    const uint64_t reachable = pool.free_pages() + spendable_bytes() /
-                                                       pool.geometry().superblock_bytes *
-                                                       pool.geometry().pages_per_superblock;
-    if (growth[g].to_take() > reachable) {
-      missing = std::max(missing, growth[g].to_take() - reachable);
-    }
-  }
-  return static_cast<uint32_t>(missing);
-}
-
-// Requires: MissingPages() was 0. `kept` bytes of superblocks belong to the groups after this one.
-void Pager::State::Grow(uint32_t group, uint32_t slot, const Growth& growth, uint64_t kept) {
-  PageTables& tables = groups[group].tables;
-  if (growth.copies_last) CopyLastPage(group, slot, kept);
-  for (uint32_t done = 0; done < growth.pages;) {
-    PagePool::Request request;
-    if (tables.num_pages(slot) > 0 && tables.Last(slot) != kNullPage) {
-      request.after = tables.Last(slot);
-    }
-    request.count = growth.pages - done;
-    request.run_count = growth.pages_in_all - done;
-    request.spendable_bytes = spendable_bytes() - kept;
-    const PageRun run = TakeRun(group, slot, request);
-    const uint32_t index = tables.num_pages(slot);
-    journal.push_back({.kind = EditKind::kAppend,
-                       .group = static_cast<uint8_t>(group),
-                       .slot = static_cast<uint16_t>(slot),
-                       .extends = tables.Push(slot, run),
-                       .index = index,
-                       .page = run.page.value,
-                       .count = run.count});
-    done += run.count;
-  }
-}
-
-// Copy-on-write: the last page is shared and about to be written.
-void Pager::State::CopyLastPage(uint32_t group, uint32_t slot, uint64_t kept) {
-  auto& [pool, tables] = groups[group];
-  const uint32_t index = tables.num_pages(slot) - 1;
-  const PageId shared = tables.Last(slot);
-  PagePool::Request request;
-  if (index > 0 && tables.Pages(slot)[index - 1] != kNullPage) {
-    request.after = tables.Pages(slot)[index - 1];
-  }
-  request.spendable_bytes = spendable_bytes() - kept;
-  const PageRun copy = TakeRun(group, slot, request);
-  tables.Replace(slot, index, copy.page);
-  pool.DropReference({shared, 1}, step_epoch());
-  journal.push_back({.kind = EditKind::kReplace,
-                     .group = static_cast<uint8_t>(group),
-                     .slot = static_cast<uint16_t>(slot),
-                     .index = index,
-                     .page = copy.page.value,
-                     .count = 1,
-                     .old_page = shared.value});
-}
-
-PageRun Pager::State::TakeRun(uint32_t group, uint32_t slot, const PagePool::Request& request) {
-  // kv_bytes bounds populated memory too: a spare of another group makes room for this one.
-  uint64_t spare_bytes = 0;
-  for (const Group& each : groups) spare_bytes += each.pool.spare_bytes();
-  PagePool& pool = groups[group].pool;
-  if (pool.spare_bytes() == 0 &&
-      spare_bytes + pool.geometry().superblock_bytes > spendable_bytes()) {
-    for (Group& each : groups) each.pool.DiscardSpares();
-  }
-  const PagePool::Taken taken = pool.TakeRun(request);
-  if (taken.new_superblock) {
-    journal.push_back({.kind = EditKind::kTakeSuperblock,
-                       .group = static_cast<uint8_t>(group),
-                       .slot = static_cast<uint16_t>(slot),
-                       .page = pool.newest_superblock().value});
-  }
-  return taken.run;
 }
 
 void Pager::State::SetLength(uint32_t slot, uint32_t num_tokens, uint32_t written_tokens) {

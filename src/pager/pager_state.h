@@ -1,5 +1,5 @@
-// What the pager consists of, shared by its sources: verbs (pager.cc), the transaction around them
-// (transaction.cc) and queries (queries.cc).
+// What the pager consists of, shared by its sources: verbs (pager.cc), where their pages come from
+// (growth.cc), the transaction around them (transaction.cc) and queries (queries.cc).
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,10 @@
 #include "pager/pager.h"
 
 namespace kvrm {
+
+constexpr uint64_t PagesFor(uint64_t tokens, uint64_t page_tokens) {
+  return (tokens + page_tokens - 1) / page_tokens;
+}
 
 struct Pager::State {
   enum class SlotUse : uint8_t { kFree, kOpen, kClosing };
@@ -53,6 +57,12 @@ struct Pager::State {
   // The most pages that a sequence of `num_tokens` holds in `group` while it grows step by step: a
   // window's, with the rows of two steps, because what slid out rests in limbo.
   uint64_t MostPages(uint32_t group, uint64_t num_tokens) const;
+  // Pages that a Reserve may have without a new superblock: free ones, and those that are only
+  // kept.
+  uint64_t ReachablePages(uint32_t group) const {
+    const PagePool& pool = groups[group].pool;
+    return pool.free_pages() + pool.cached_pages();
+  }
   uint64_t taken_bytes() const;
   uint64_t spendable_bytes() const { return config.kv_bytes - taken_bytes(); }
   // The most token places of one more sequence for which each group has pages, when group g has
@@ -74,6 +84,9 @@ struct Pager::State {
   void Grow(uint32_t group, uint32_t slot, const Growth& growth, uint64_t kept);
   void CopyLastPage(uint32_t group, uint32_t slot, uint64_t kept);
   PageRun TakeRun(uint32_t group, uint32_t slot, const PagePool::Request& request);
+  // Nothing that is free, or may be taken, fits: gives up what is only kept.
+  void MakeRoom(uint32_t group, const PagePool::Request& request);
+  void Evict(uint32_t group, PageId page);
   void DropPages(uint32_t group, uint32_t slot, uint32_t keep_pages);
   // The first table entry that a row at token place `next_token` sees: 0 in a full group.
   uint32_t FirstNeeded(uint32_t group, uint32_t next_token) const;
@@ -91,6 +104,12 @@ struct Pager::State {
   bool UndoForSavepoint(Edit& edit, bool others_share);
   void Publish(const Edit& edit);
   void PlanCopy(const Edit& edit);
+
+  // ---- the prefix index (prefix.cc). It is told of a page that leaves the cache, and returns what
+  // it needs to name the page again, should the step be rolled back.
+  uint32_t ForgetPage(uint32_t group, PageId page);
+  void RecallPage(uint32_t group, PageId page, uint32_t memo);
+
   PagerSnapshot Snapshot() const;
   // Validates everything at check tiers >= `tier`.
   void Check(int tier) const;

@@ -18,4 +18,8 @@ Reservation Pager::AdoptPrefix(SeqId dst, PrefixSalt /*salt*/, std::span<const T
 
 void Pager::ClearPrefixIndex() {}
 
+uint32_t Pager::State::ForgetPage(uint32_t /*group*/, PageId /*page*/) { return 0; }
+
+void Pager::State::RecallPage(uint32_t /*group*/, PageId /*page*/, uint32_t /*memo*/) {}
+
 }  // namespace kvrm

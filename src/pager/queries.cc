@@ -72,9 +72,8 @@ uint64_t Pager::State::MostTokens(const uint64_t* free_pages, uint64_t spendable
 uint64_t Pager::available_tokens(bool with_limbo) const {
   const State& s = *state_;
   uint64_t free_pages[kMaxKvGroups] = {};
-  for (size_t g = 0; g < s.groups.size(); ++g) {
-    const PagePool& pool = s.groups[g].pool;
-    free_pages[g] = pool.free_pages() + (with_limbo ? pool.limbo_pages() : 0);
+  for (uint32_t g = 0; g < s.groups.size(); ++g) {
+    free_pages[g] = s.ReachablePages(g) + (with_limbo ? s.groups[g].pool.limbo_pages() : 0);
   }
   return s.MostTokens(free_pages, s.spendable_bytes());
 }

@@ -65,6 +65,10 @@ void Pager::State::Undo(const Edit& edit) {
       pool.Untake(run);
       pool.AddReference({PageId{edit.old_page}, 1});
       return;
+    case EditKind::kEvict:
+      pool.UndoEvict(run.page);
+      RecallPage(edit.group, run.page, edit.index);
+      return;
     case EditKind::kOrphan:
       pool.Unlimbo(run);
       return;
@@ -123,6 +127,7 @@ void Pager::Rollback(const Savepoint& savepoint) {
 void Pager::RollbackStep() {
   State& s = *state_;
   KVRM_CHECK(s.in_step, "RollbackStep outside a step");
+  for (State::Group& group : s.groups) group.pool.BeginRollback();
   for (; !s.journal.empty(); s.journal.pop_back()) s.Undo(s.journal.back());
   s.in_step = false;
   ++s.counters.rollbacks;
@@ -148,6 +153,10 @@ std::span<const Delta> Pager::Commit(uint64_t epoch) {
 }
 
 void Pager::State::Publish(const Edit& edit) {
+  if (edit.kind == EditKind::kEvict) {
+    groups[edit.group].pool.PoisonFreed(PageId{edit.page});
+    return;
+  }
   std::vector<Delta>& out = deltas[step_epoch() % 2];
   Slot& sequence = slots[edit.slot];
   Delta delta{};
@@ -194,6 +203,7 @@ void Pager::State::Publish(const Edit& edit) {
       return;
     case EditKind::kOpen:
     case EditKind::kTakeSuperblock:
+    case EditKind::kEvict:
     case EditKind::kUndone:
       return;
   }

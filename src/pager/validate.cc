@@ -1,4 +1,4 @@
-// The laws PAGER-1..7 on a snapshot. Trusts nothing that can be counted again.
+// The laws PAGER-1..9 on a snapshot. Trusts nothing that can be counted again.
 #include <bit>
 #include <string>
 
@@ -22,6 +22,7 @@ class GroupValidator {
     CheckStates();
     CheckTables();
     CheckBins();
+    CheckIndexed();
   }
 
  private:
@@ -46,6 +47,8 @@ class GroupValidator {
     }
     named_.assign(pages, 0);
     in_limbo_.assign(pages, 0);
+    in_cache_.assign(pages, 0);
+    in_index_.assign(pages, 0);
     for (const auto& sequence : group_.sequences) {
       for (uint32_t page : sequence.pages) {
         if (page == kNullPage.value && sequence.lossy && group_.window_tokens == 0) {
@@ -59,15 +62,19 @@ class GroupValidator {
         }
       }
     }
-    for (const auto& limbo : group_.limbo) {
-      if (limbo.page < pages) {
-        ++in_limbo_[limbo.page];
-      } else {
-        Report("PAGER-4",
-               "limbo holds page " + std::to_string(limbo.page) + " of " + std::to_string(pages));
-      }
-    }
+    for (const auto& limbo : group_.limbo) CountPage("limbo", limbo.page, in_limbo_);
+    for (const uint32_t page : group_.cached) CountPage("the cache", page, in_cache_);
+    for (const auto& entry : group_.indexed) CountPage("the prefix index", entry.page, in_index_);
     return true;
+  }
+
+  void CountPage(const char* where, uint32_t page, std::vector<uint32_t>& counts) {
+    if (page < counts.size()) {
+      ++counts[page];
+    } else {
+      Report("PAGER-4", std::string(where) + " holds page " + std::to_string(page) + " of " +
+                            std::to_string(counts.size()));
+    }
   }
 
   void CheckBooks() {
@@ -82,6 +89,7 @@ class GroupValidator {
     CheckCount("free", books.free, free);
     CheckCount("in use", books.in_use, in_use);
     CheckCount("limbo", books.limbo, group_.limbo.size());
+    CheckCount("cached", books.cached, group_.cached.size());
     const uint64_t sum =
         books.free + books.cached + books.in_use + books.soft + books.limbo + books.in_flight;
     CheckCount("free + cached + in use + soft + limbo + in flight", sum, books.total);
@@ -113,12 +121,13 @@ class GroupValidator {
 
   void CheckStates() {
     for (uint32_t page = 1; page < named_.size(); ++page) {
-      const uint32_t states =
-          (IsFree(page) ? 1 : 0) + (group_.reference_counts[page] > 0 ? 1 : 0) + in_limbo_[page];
+      const uint32_t states = (IsFree(page) ? 1 : 0) + (group_.reference_counts[page] > 0 ? 1 : 0) +
+                              in_limbo_[page] + in_cache_[page];
       if (states == 1) continue;
       Report("PAGER-4", "page " + std::to_string(page) + " is" + (IsFree(page) ? " free," : "") +
                             " referenced " + std::to_string(group_.reference_counts[page]) +
-                            " times, in limbo " + std::to_string(in_limbo_[page]) + " times");
+                            " times, in limbo " + std::to_string(in_limbo_[page]) +
+                            " times, cached " + std::to_string(in_cache_[page]) + " times");
     }
     for (size_t s = 0; s < group_.superblocks.size(); ++s) {
       if ((group_.superblocks[s].free_map & ~UsableMask()) == 0) continue;
@@ -165,6 +174,26 @@ class GroupValidator {
     }
   }
 
+  void CheckIndexed() {
+    for (const uint32_t page : group_.cached) {
+      if (page >= in_index_.size() || in_index_[page] > 0) continue;
+      Report("PAGER-9", "page " + std::to_string(page) + " is cached, but not indexed");
+    }
+    for (const auto& entry : group_.indexed) {
+      if (entry.page >= in_index_.size()) continue;
+      if (in_index_[entry.page] > 1) {
+        Report("PAGER-9", "page " + std::to_string(entry.page) + " is indexed more than once");
+      }
+      if (IsFree(entry.page) || entry.page == kNullPage.value) {
+        Report("PAGER-9", "page " + std::to_string(entry.page) + " is indexed without contents");
+      }
+      if (entry.node_page == entry.page) continue;
+      Report("PAGER-9", "page " + std::to_string(entry.page) + " is indexed by node " +
+                            std::to_string(entry.node) + ", which names page " +
+                            std::to_string(entry.node_page));
+    }
+  }
+
   uint64_t UsableMask() const { return MaskOf({0, group_.pages_per_superblock}); }
 
   static std::string Name(const PagerSnapshot::Sequence& sequence) {
@@ -176,7 +205,9 @@ class GroupValidator {
   const uint32_t index_;
   std::vector<std::string>& out_;
   std::vector<uint32_t> named_;     // [pages] table entries that name it
-  std::vector<uint32_t> in_limbo_;  // [pages]
+  std::vector<uint32_t> in_limbo_;  // [pages] and how often it is there
+  std::vector<uint32_t> in_cache_;  // [pages]
+  std::vector<uint32_t> in_index_;  // [pages]
 };
 
 }  // namespace

@@ -5,17 +5,22 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "pager/free_map.h"
 #include "pager/pager.h"
 #include "pager/pager_testing.h"
 
 namespace kvrm {
 namespace {
 
+using ::testing::Contains;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// Two sequences that share two pages, one page in limbo, two superblocks.
+constexpr uint32_t kCachedPage = 3;
+
+// Two sequences that share two pages, one page in limbo, one cached, two superblocks.
 PagerSnapshot SoundSnapshot() {
   const auto pager = testing::MakePager(testing::TinyConfig(4));
   pager->BeginStep();
@@ -28,7 +33,17 @@ PagerSnapshot SoundSnapshot() {
   pager->Trim(a, 16 * 8);
   (void)pager->Commit(2);
   PagerSnapshot snapshot = pager->Snapshot();
-  EXPECT_TRUE(Validate(snapshot).empty());
+  // What the prefix index would say of a prompt of two pages, one of which is in use still.
+  auto& group = snapshot.groups[0];
+  const uint32_t cached = kCachedPage, used = group.sequences[0].pages[0];
+  group.superblocks[0].free_map &= ~(uint64_t{1} << cached);
+  group.superblocks[0].longest_free_run = LongestFreeRun(group.superblocks[0].free_map);
+  ++group.superblocks[0].pages_in_use;
+  --group.books.free;
+  ++group.books.cached;
+  group.cached = {cached};
+  group.indexed = {{cached, 1, cached}, {used, 2, used}};
+  EXPECT_THAT(Validate(snapshot), ElementsAre());
   EXPECT_EQ(snapshot.groups[0].limbo.size(), 1u);
   EXPECT_EQ(snapshot.groups[0].superblocks.size(), 2u);
   return snapshot;
@@ -38,6 +53,10 @@ std::vector<std::string> ViolationsAfter(const std::function<void(PagerSnapshot&
   PagerSnapshot snapshot = SoundSnapshot();
   corrupt(snapshot);
   return Validate(snapshot);
+}
+
+std::vector<PagerSnapshot::IndexedPage>::const_iterator FirstIndexed(const PagerSnapshot& s) {
+  return s.groups[0].indexed.begin();
 }
 
 // Any page of the second sequence: shared with the first.
@@ -155,6 +174,39 @@ TEST(PagerValidate, Pager7ASuperblockInTheWrongBin) {
       ElementsAre(StartsWith("PAGER-7 group 0: superblock 1")));
   EXPECT_THAT(ViolationsAfter([](PagerSnapshot& s) { --s.groups[0].superblocks[0].pages_in_use; }),
               ElementsAre(StartsWith("PAGER-7 group 0: superblock 0")));
+}
+
+TEST(PagerValidate, Pager4APageThatIsCachedAndSomethingElse) {
+  EXPECT_THAT(ViolationsAfter([](PagerSnapshot& s) {
+                auto& group = s.groups[0];  // page 8 is referenced twice
+                group.cached.push_back(SharedPage(s));
+                ++group.books.cached;
+                --group.books.in_use;
+              }),
+              Contains(HasSubstr("PAGER-4 group 0: page 8 is referenced 2 times, in limbo 0 "
+                                 "times, cached 1 times")));
+  EXPECT_THAT(ViolationsAfter([](PagerSnapshot& s) { s.groups[0].cached.push_back(999); }),
+              Contains("PAGER-4 group 0: the cache holds page 999 of 16"));
+}
+
+TEST(PagerValidate, Pager9ACachedPageThatTheIndexDoesNotName) {
+  EXPECT_THAT(ViolationsAfter([](PagerSnapshot& s) { s.groups[0].indexed.erase(FirstIndexed(s)); }),
+              ElementsAre("PAGER-9 group 0: page 3 is cached, but not indexed"));
+}
+
+TEST(PagerValidate, Pager9AnIndexedPageThatIsFree) {
+  const uint32_t free = 2;
+  EXPECT_THAT(
+      ViolationsAfter([&](PagerSnapshot& s) { s.groups[0].indexed.push_back({free, 3, free}); }),
+      ElementsAre("PAGER-9 group 0: page 2 is indexed without contents"));
+}
+
+TEST(PagerValidate, Pager9ANodeThatNamesAnotherPage) {
+  EXPECT_THAT(ViolationsAfter([](PagerSnapshot& s) { s.groups[0].indexed[1].node_page = 5; }),
+              ElementsAre("PAGER-9 group 0: page 8 is indexed by node 2, which names page 5"));
+  EXPECT_THAT(ViolationsAfter(
+                  [](PagerSnapshot& s) { s.groups[0].indexed.push_back(s.groups[0].indexed[0]); }),
+              Each(HasSubstr("PAGER-9 group 0: page 3 is indexed more than once")));
 }
 
 TEST(PagerValidate, ReportsEveryViolation) {
