@@ -37,16 +37,22 @@ class CpuCopyEngine final : public CopyEngine {
     uint64_t bytes = 0;
   };
   static constexpr uint32_t kKinds = 3;
+  std::byte* At(CopySpace space, uint64_t offset, uint64_t bytes) const;
   Space spaces_[kKinds][kMaxKvGroups];
 };
 
 // tau of a copy engine: the smallest power of two from 16 KiB to 1 MiB that reaches 90 % of the
-// fastest. Copies within scratch of its own; a few milliseconds. Called lazily, off the step path.
+// fastest. Copies within scratch of its own; some tens of milliseconds. Called lazily, off the step
+// path.
 struct TauCalibration {
-  uint64_t tau_bytes = 0;
   static constexpr uint32_t kSizes = 7;  // 16 KiB << i
+  static constexpr uint64_t kSmallestBytes = 16 * 1024;
+  static constexpr double kShareOfPlateau = 0.9;
+  uint64_t tau_bytes = 0;
   double bytes_per_second[kSizes] = {};
 };
 TauCalibration CalibrateTau();
+// The choice alone, from the rates of sizes 16 KiB << i. Requires: at least one rate. Pure.
+uint64_t ChooseTau(std::span<const double> bytes_per_second);
 
 }  // namespace kvrm
