@@ -23,6 +23,8 @@ RuntimeOptions RuntimeOptionsOf(const OptionValues& values, const std::string& m
   options.max_slots = static_cast<uint32_t>(values.Int("slots"));
   options.ctx = static_cast<uint32_t>(values.Int("ctx"));
   options.kv_bytes = values.Bytes("kv-bytes");
+  options.kv_keep_bytes = values.Bytes("kv-keep");
+  options.prefix_cache = values.Text("prefix-cache") == "on";
   options.chunk_rows = static_cast<uint32_t>(values.Int("chunk"));
   options.simd = SimdOf(values);
   options.progress =

@@ -76,10 +76,14 @@ Result<std::unique_ptr<Runtime>> Load(const GgufFile& file, const RuntimeOptions
   auto runtime = std::make_unique<Runtime>();
   runtime->kv_bytes = memory.kv_bytes;
   runtime->ctx = memory.ctx;
+  const CpuExecutorConfig rows = ExecutorConfigOf(geometry, memory.ctx, options);
   KVRM_ASSIGN_OR_RETURN(auto pager, Pager::Create({.geometry = geometry,
                                                    .kv_bytes = memory.kv_bytes,
                                                    .max_slots = options.max_slots,
                                                    .max_seq_tokens = memory.ctx,
+                                                   .max_step_tokens = rows.prefill_rows,
+                                                   .prefix_index = options.prefix_cache,
+                                                   .kv_keep_bytes = options.kv_keep_bytes,
                                                    .poison_freed = options.poison_freed,
                                                    .scatter_seed = options.scatter_seed}));
   // Before the weights, which take longest: threads that are refused are told at once.
@@ -88,7 +92,7 @@ Result<std::unique_ptr<Runtime>> Load(const GgufFile& file, const RuntimeOptions
                                                            .num_threads = NumThreads(options),
                                                            .progress = options.progress}));
   runtime->clock = std::make_unique<SystemClock>();
-  CpuExecutorConfig config = ExecutorConfigOf(geometry, memory.ctx, options);
+  CpuExecutorConfig config = rows;
   for (uint32_t g = 0; g < geometry.groups.size(); ++g) config.kv_base[g] = pager->base(g);
   KVRM_ASSIGN_OR_RETURN(auto executor, CreateCpuExecutor(*runtime->model, config, *runtime->pool));
   executor->WarmUp();
@@ -96,6 +100,7 @@ Result<std::unique_ptr<Runtime>> Load(const GgufFile& file, const RuntimeOptions
                         Engine::Create({.max_slots = options.max_slots,
                                         .max_seq_tokens = memory.ctx,
                                         .chunk_rows = options.chunk_rows,
+                                        .prefix_cache = options.prefix_cache,
                                         .validate_each_step = options.validate_each_step},
                                        std::move(pager), std::move(executor), *runtime->clock));
   return runtime;

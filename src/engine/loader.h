@@ -22,6 +22,8 @@ struct RuntimeOptions {
   uint32_t max_slots = 32;
   uint32_t ctx = 0;                 // per sequence; 0 = the model's, capped at what fits
   uint64_t kv_bytes = 0;            // 0 = a quarter of the memory that the cgroup allows
+  uint64_t kv_keep_bytes = 32u << 20;  // cached pages that stay when idle
+  bool prefix_cache = true;
   uint64_t memory_limit_bytes = 0;  // tests; 0 = MemoryLimitBytes()
   uint32_t chunk_rows = 0;
   SimdLevel simd = SimdLevel::kAuto;
