@@ -6,8 +6,25 @@
 
 namespace kvrm {
 
-// Prints "CHECK failed: <law> [<expr>] at <file>:<line>" to stderr and aborts. Thread-safe.
+// Prints "CHECK failed: <law> [<expr>] at <file>:<line>" to stderr and aborts; under a CheckTrap of
+// the same thread it throws CheckFailure instead. Thread-safe.
 [[noreturn]] void CheckFailed(const char* expr, const char* law, const char* file, int line);
+
+// That line, cut to what fits: a copy, because a law's text may die while the stack unwinds.
+struct CheckFailure {
+  char text[240];
+};
+
+// While one lives, checks that fail on its thread throw. Only for the boundary of a library that
+// may not stop its host's process (src/capi): what was being changed is left half done, so whoever
+// traps has to validate it before going on. Nothing on the way may be noexcept.
+class CheckTrap {
+ public:
+  CheckTrap();
+  ~CheckTrap();
+  CheckTrap(const CheckTrap&) = delete;
+  CheckTrap& operator=(const CheckTrap&) = delete;
+};
 
 }  // namespace kvrm
 
