@@ -10,7 +10,7 @@ namespace kvrm {
 enum class EditKind : uint8_t {
   kOpen,            // the slot was given to a new sequence
   kClose,           // the sequence ended; its slot is free after Commit
-  kLength,          // num_tokens and written_tokens changed; old values kept
+  kLength,          // num_tokens became `index`, and written_tokens changed; old values kept
   kTakeSuperblock,  // superblock `page` was taken for the slot's sequence
   kAppend,          // `count` fresh pages from `page` on became table entries from `index` on
   kShare,           // the same with pages of another sequence

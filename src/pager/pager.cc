@@ -124,6 +124,7 @@ Pager::State::State(const PagerConfig& configuration, std::vector<Group> kv_grou
     entries += groups[g].tables.max_pages();
   }
   max_tokens = MostTokens(free_pages, spendable_bytes());
+  MakePrefixIndex();
   for (uint32_t slot = config.max_slots; slot-- > 0;) {
     slots[slot].seq_id = slot;
     free_slots.push_back(static_cast<uint16_t>(slot));
@@ -200,6 +201,7 @@ void Pager::State::SetLength(uint32_t slot, uint32_t num_tokens, uint32_t writte
   if (sequence.num_tokens == num_tokens && sequence.written_tokens == written_tokens) return;
   journal.push_back({.kind = EditKind::kLength,
                      .slot = static_cast<uint16_t>(slot),
+                     .index = num_tokens,
                      .old_num_tokens = sequence.num_tokens,
                      .old_written_tokens = sequence.written_tokens});
   sequence.num_tokens = num_tokens;
@@ -231,6 +233,7 @@ Reservation Pager::Alias(SeqId dst, SeqId src, uint32_t num_tokens) {
   }
   ++s.counters.aliases;
   s.SetLength(to, num_tokens, num_tokens);
+  s.slots[to].given_tokens = std::min(num_tokens, s.CompletedTokens(source));
   s.Check(/*tier=*/3);
   return {};
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "pager/page_pool.h"
 #include "pager/page_tables.h"
 #include "pager/pager.h"
+#include "pager/prefix_index.h"
+#include "pager/written_marks.h"
 
 namespace kvrm {
 
@@ -21,6 +24,14 @@ constexpr uint64_t PagesFor(uint64_t tokens, uint64_t page_tokens) {
 
 struct Pager::State {
   enum class SlotUse : uint8_t { kFree, kOpen, kClosing };
+  // A sequence's first pages that the prefix index knows, by whichever page: what IndexPrefix need
+  // not look at again. `node` is the last one's, if it still has its generation.
+  struct Entered {
+    uint32_t pages = 0;
+    PrefixNode node;
+    uint32_t generation = 0;
+    PrefixSalt salt;
+  };
   struct Slot {
     SlotUse use = SlotUse::kFree;
     uint32_t seq_id = 0;
@@ -28,6 +39,11 @@ struct Pager::State {
     uint32_t written_tokens = 0;  // of these, existed at the last commit: their contents are
                                   // written by the time that this step's page copies run
     bool lossy = false;           // TrimPages made holes
+    WrittenMarks marks;           // as of the last commit
+    // What Alias or AdoptPrefix gave it in this step, as far as completed epochs have written it.
+    // kNone32: nothing was given.
+    uint32_t given_tokens = kNone32;
+    Entered entered;
   };
   struct Group {
     PagePool pool;
@@ -105,8 +121,19 @@ struct Pager::State {
   void Publish(const Edit& edit);
   void PlanCopy(const Edit& edit);
 
-  // ---- the prefix index (prefix.cc). It is told of a page that leaves the cache, and returns what
-  // it needs to name the page again, should the step be rolled back.
+  // ---- the prefix index, and what may enter it (prefix.cc)
+  void MakePrefixIndex();
+  uint32_t CompletedTokens(const Slot& slot) const;
+  void PublishLength(const Edit& edit);
+  void ForgetGiven(Slot& slot);  // Alias or AdoptPrefix is undone
+  Entered ResumeEntering(const Slot& slot, const PrefixSalt& salt) const;
+  PrefixNode Enter(uint32_t slot, const Entered& at, std::span<const TokenId> tokens,
+                   uint32_t& num_named);
+  // The pages that `found` needs become those of the empty `target`.
+  void ShareNodes(uint32_t group, uint32_t target, const PrefixIndex::Found& found);
+  void DescribePrefixes(uint32_t group, PagerSnapshot::Group& out) const;
+  // A page leaves the cache. Returns what it takes to name the page again, should the step be
+  // rolled back.
   uint32_t ForgetPage(uint32_t group, PageId page);
   void RecallPage(uint32_t group, PageId page, uint32_t memo);
 
@@ -119,8 +146,9 @@ struct Pager::State {
   uint64_t max_tokens = 0;
 
   std::vector<Group> groups;
-  std::vector<Slot> slots;           // [max_slots]
-  std::vector<uint16_t> free_slots;  // the next to be opened stands last
+  std::unique_ptr<PrefixIndex> prefixes;  // nullptr: off
+  std::vector<Slot> slots;                // [max_slots]
+  std::vector<uint16_t> free_slots;       // the next to be opened stands last
 
   bool in_step = false;
   uint64_t epoch = 0;  // of the last commit

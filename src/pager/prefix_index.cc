@@ -46,15 +46,13 @@ PrefixIndex::PrefixIndex(const Config& config)
   KVRM_CHECK(num_groups_ >= 1 && num_groups_ <= kMaxKvGroups, "PREFIX: 1 to 4 KV groups");
   KVRM_CHECK(page_tokens_ * sizeof(TokenId) >= sizeof(PrefixSalt) && page_tokens_ <= kMaxPageTokens,
              "PREFIX: a page holds 4 to 128 tokens");
-  bool any_full = false;
   nodes_of_.reserve(num_groups_);
   for (uint32_t g = 0; g < num_groups_; ++g) {
     windows_[g] = config.groups[g].window_tokens;
     num_pages_[g] = config.groups[g].num_pages;
-    (windows_[g] == 0 ? any_full : any_sliding_) = true;
+    if (windows_[g] != 0) any_sliding_ = true;
     nodes_of_.emplace_back(size_t{num_pages_[g]});
   }
-  KVRM_CHECK(any_full, "PREFIX: a full group says how far a chain reaches");
 }
 
 // ---- hashing and the table

@@ -47,7 +47,7 @@ class PrefixIndex {
   };
   struct Config {
     uint32_t page_tokens = 16;  // at least 4; the same in all groups
-    std::vector<Group> groups;  // 1..kMaxKvGroups, one of them full
+    std::vector<Group> groups;  // 1..kMaxKvGroups
     uint32_t max_chain = 0;     // pages of the longest prompt; more are not looked at
     uint32_t hash_bits = 128;   // test hook: bits of the hash that count
   };
@@ -103,6 +103,7 @@ class PrefixIndex {
   // True when each full group has the node's page.
   bool HasFullGroups(PrefixNode node) const;
   uint32_t num_groups() const { return num_groups_; }
+  uint32_t num_pages(uint32_t group) const { return num_pages_[group]; }
   uint32_t page_tokens() const { return page_tokens_; }
   uint64_t num_nodes() const { return num_nodes_; }    // roots and ghosts included
   uint64_t collisions() const { return collisions_; }  // equal hashes of different content

@@ -105,8 +105,7 @@ uint32_t Pager::first_page(SeqId seq, uint32_t group) const {
 bool Pager::lossy(SeqId seq) const { return state_->Find(seq).lossy; }
 
 uint32_t Pager::completed_tokens(SeqId seq) const {
-  const State& s = *state_;
-  return s.completed_epoch == s.epoch ? s.Find(seq).written_tokens : 0;
+  return state_->CompletedTokens(state_->Find(seq));
 }
 
 std::span<const PageId> Pager::pages(SeqId seq, uint32_t group) const {
@@ -129,6 +128,7 @@ const PagerCounters& Pager::counters() const {
   PagerCounters& counters = state_->counters;
   counters.pages_taken = counters.pages_returned = counters.read_runs = 0;
   counters.superblocks_populated_in_verbs = 0;
+  counters.prefix_collisions = state_->prefixes == nullptr ? 0 : state_->prefixes->collisions();
   for (const State::Group& group : state_->groups) {
     counters.pages_taken += group.pool.pages_taken();
     counters.pages_returned += group.pool.pages_returned();
@@ -149,9 +149,11 @@ PagerSnapshot Pager::State::Snapshot() const {
   snapshot.kv_bytes = config.kv_bytes;
   snapshot.epoch = epoch;
   snapshot.completed_epoch = completed_epoch;
-  for (const auto& [pool, tables] : groups) {
+  for (uint32_t g = 0; g < groups.size(); ++g) {
+    const auto& [pool, tables] = groups[g];
     PagerSnapshot::Group& group = snapshot.groups.emplace_back();
     pool.Describe(group);
+    DescribePrefixes(g, group);
     group.window_tokens = pool.geometry().window_tokens;
     for (uint32_t slot = 0; slot < slots.size(); ++slot) {
       if (slots[slot].use != SlotUse::kOpen) continue;

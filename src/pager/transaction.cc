@@ -32,6 +32,7 @@ void Pager::State::Undo(const Edit& edit) {
     case EditKind::kLength:
       slots[edit.slot].num_tokens = edit.old_num_tokens;
       slots[edit.slot].written_tokens = edit.old_written_tokens;
+      if (edit.old_num_tokens == 0) ForgetGiven(slots[edit.slot]);
       return;
     case EditKind::kTakeSuperblock:
       pool.UntakeSuperblock(SuperblockId{edit.page});
@@ -68,6 +69,7 @@ void Pager::State::Undo(const Edit& edit) {
     case EditKind::kEvict:
       pool.UndoEvict(run.page);
       RecallPage(edit.group, run.page, edit.index);
+      --counters.prefix_pages_evicted;
       return;
     case EditKind::kOrphan:
       pool.Unlimbo(run);
@@ -192,7 +194,7 @@ void Pager::State::Publish(const Edit& edit) {
       }
       break;
     case EditKind::kLength:
-      sequence.written_tokens = sequence.num_tokens;
+      PublishLength(edit);
       return;
     case EditKind::kClose:
       sequence.use = SlotUse::kFree;
