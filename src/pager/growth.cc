@@ -24,17 +24,16 @@ Pager::State::Growth Pager::State::GrowthOf(uint32_t group, uint32_t slot, uint3
   return growth;
 }
 
-uint64_t Pager::State::BytesNeeded(uint32_t group, const Growth& growth) const {
+uint64_t Pager::State::BytesNeeded(uint32_t group, uint64_t pages) const {
   const KvGroupGeometry& geometry = groups[group].pool.geometry();
   const uint64_t reachable = ReachablePages(group);
-  if (growth.to_take() <= reachable) return 0;
-  return PagesFor(growth.to_take() - reachable, geometry.pages_per_superblock) *
-         geometry.superblock_bytes;
+  if (pages <= reachable) return 0;
+  return PagesFor(pages - reachable, geometry.pages_per_superblock) * geometry.superblock_bytes;
 }
 
 uint32_t Pager::State::MissingPages(const Growth* growth) const {
   uint64_t needed = 0;
-  for (uint32_t g = 0; g < groups.size(); ++g) needed += BytesNeeded(g, growth[g]);
+  for (uint32_t g = 0; g < groups.size(); ++g) needed += BytesNeeded(g, growth[g].to_take());
   if (needed <= spendable_bytes()) return 0;
   // Several groups may each fit alone but not together: then one page is missing, somewhere.
   uint64_t missing = 1;
@@ -47,6 +46,15 @@ uint32_t Pager::State::MissingPages(const Growth* growth) const {
     }
   }
   return static_cast<uint32_t>(missing);
+}
+
+// The first of a step is the one that waits longest; Maintain looks whether other groups hold what
+// it lacks.
+void Pager::State::NoteDeferred(const Growth* growth) {
+  for (uint32_t g = 0; g < groups.size(); ++g) {
+    if (deferred_pages[g] > 0) return;
+  }
+  for (uint32_t g = 0; g < groups.size(); ++g) deferred_pages[g] = growth[g].to_take();
 }
 
 // Requires: MissingPages() was 0. `kept` bytes of superblocks belong to the groups after this one.
@@ -99,14 +107,7 @@ void Pager::State::CopyLastPage(uint32_t group, uint32_t slot, uint64_t kept) {
 // ---- where the pages come from
 
 PageRun Pager::State::TakeRun(uint32_t group, uint32_t slot, const PagePool::Request& request) {
-  // kv_bytes bounds populated memory too: a spare of another group makes room for this one.
-  uint64_t spare_bytes = 0;
-  for (const Group& each : groups) spare_bytes += each.pool.spare_bytes();
   PagePool& pool = groups[group].pool;
-  if (pool.spare_bytes() == 0 &&
-      spare_bytes + pool.geometry().superblock_bytes > spendable_bytes()) {
-    for (Group& each : groups) each.pool.DiscardSpares();
-  }
   PagePool::Request whole = request;
   whole.allows_pieces = false;
   PagePool::Taken taken = pool.TakeRun(whole);
@@ -118,7 +119,7 @@ PageRun Pager::State::TakeRun(uint32_t group, uint32_t slot, const PagePool::Req
     journal.push_back({.kind = EditKind::kTakeSuperblock,
                        .group = static_cast<uint8_t>(group),
                        .slot = static_cast<uint16_t>(slot),
-                       .page = pool.newest_superblock().value});
+                       .page = taken.new_superblock->value});
   }
   return taken.run;
 }

@@ -17,6 +17,7 @@ PagePool::PagePool(const KvGroupGeometry& geometry, VirtualRange range, const Op
       random_state_(options.scatter_seed) {
   const auto superblocks = static_cast<uint32_t>(range_.bytes() / geometry.superblock_bytes);
   const size_t pages = size_t{superblocks} * geometry.pages_per_superblock;
+  is_taken_.resize(superblocks);
   free_maps_.resize(superblocks);
   bin_keys_.resize(superblocks);
   pages_.resize(pages);
@@ -26,7 +27,7 @@ PagePool::PagePool(const KvGroupGeometry& geometry, VirtualRange range, const Op
   for (uint32_t id = superblocks; id-- > 0;) absent_.push_back(SuperblockId{id});
 
   PopulateSpare();
-  TakeSuperblock();
+  (void)TakeSuperblock();
   pages_[kNullPage.value].references = 1;  // pinned for good, so that nothing can free it (PAGER-3)
   SetFreeMap(SuperblockId{0}, free_maps_[0] & ~uint64_t{1});
   --free_pages_;
@@ -53,8 +54,7 @@ PagePool::Taken PagePool::TakeRun(const Request& request) {
   };
   std::optional<PageRun> found = find();
   if (!found && request.spendable_bytes >= geometry_.superblock_bytes) {
-    TakeSuperblock();
-    taken.new_superblock = true;
+    taken.new_superblock = TakeSuperblock();
     found = find();
   }
   if (!found) {
@@ -104,9 +104,10 @@ std::optional<PageRun> PagePool::FindRun(const Request& request) const {
 // The test hook: a random page that does not follow `after`. It walks the pool, which no other
 // choice does. nullopt: only the page that follows is left, and a new superblock may be taken.
 std::optional<PageRun> PagePool::FindScattered(const Request& request) {
-  const uint32_t first = static_cast<uint32_t>(NextRandom() % num_taken_);
-  for (uint32_t i = 0; i < num_taken_; ++i) {
-    const SuperblockId id{(first + i) % num_taken_};
+  const auto superblocks = static_cast<uint32_t>(free_maps_.size());
+  const uint32_t first = static_cast<uint32_t>(NextRandom() % superblocks);
+  for (uint32_t i = 0; i < superblocks; ++i) {
+    const SuperblockId id{(first + i) % superblocks};
     uint64_t map = free_maps_[id.value];
     if (request.after && SuperblockOf(*request.after) == id) {
       const uint32_t next = IndexInSuperblock(*request.after) + 1;
@@ -131,14 +132,14 @@ uint64_t PagePool::NextRandom() {  // splitmix64
 
 // ---- superblocks
 
-void PagePool::TakeSuperblock() {
+SuperblockId PagePool::TakeSuperblock() {
   if (spares_.empty()) {
     PopulateSpare();
     ++populated_in_verbs_;
   }
   const SuperblockId id = spares_.back();
   spares_.pop_back();
-  KVRM_CHECK(id.value == num_taken_, "PAGER-5: superblocks are taken in order of address");
+  is_taken_[id.value] = 1;
   ++num_taken_;
   const uint64_t map = MaskOf({0, geometry_.pages_per_superblock});
   free_maps_[id.value] = map;
@@ -148,17 +149,15 @@ void PagePool::TakeSuperblock() {
   for (uint32_t i = 0; i < geometry_.pages_per_superblock; ++i) {
     if (PageAt(id, i) != kNullPage) PoisonFreed(PageAt(id, i));
   }
-}
-
-bool PagePool::IsNewestAndEmpty(SuperblockId id) const {
-  return id.value + 1 == num_taken_ && bin_keys_[id.value].pages_in_use == 0;
+  return id;
 }
 
 void PagePool::UntakeSuperblock(SuperblockId id) {
-  KVRM_CHECK(IsNewestAndEmpty(id), "PAGER-4: a superblock is returned while its pages are used");
+  KVRM_CHECK(IsEmpty(id), "PAGER-4: a superblock is returned while its pages are used");
   bins_.Remove(id, bin_keys_[id.value]);
   free_maps_[id.value] = 0;
   free_pages_ -= geometry_.pages_per_superblock;
+  is_taken_[id.value] = 0;
   --num_taken_;
   spares_.push_back(id);
 }
@@ -169,17 +168,29 @@ void PagePool::PopulateSpare() {
   absent_.pop_back();
   range_.Populate(id.value * geometry_.superblock_bytes, geometry_.superblock_bytes);
   spares_.insert(spares_.begin(), id);  // those that there are come first
+  ++populated_;
 }
 
-void PagePool::DiscardSpares() {
-  // The spares lie right below the absent superblocks, the lowest last: absent_ keeps its order.
-  std::sort(spares_.begin(), spares_.end());
-  while (!spares_.empty()) {
-    const SuperblockId id = spares_.back();
-    spares_.pop_back();
-    range_.Discard(id.value * geometry_.superblock_bytes, geometry_.superblock_bytes);
-    absent_.push_back(id);
-  }
+bool PagePool::GiveBackSpare() {
+  if (spares_.empty()) return false;
+  Discard(spares_.front());  // the one that would be used last
+  spares_.erase(spares_.begin());
+  return true;
+}
+
+bool PagePool::GiveBackEmpty() {
+  const SuperblockId* empty = bins_.FindEmpty(geometry_.pages_per_superblock);
+  if (empty == nullptr) return false;
+  UntakeSuperblock(SuperblockId{*empty});
+  Discard(spares_.back());
+  spares_.pop_back();
+  return true;
+}
+
+void PagePool::Discard(SuperblockId id) {
+  range_.Discard(id.value * geometry_.superblock_bytes, geometry_.superblock_bytes);
+  absent_.push_back(id);
+  ++given_back_;
 }
 
 bool PagePool::NeedsSpare(uint64_t pages) const {
@@ -372,15 +383,18 @@ PagerBooks PagePool::books() const {
 void PagePool::Describe(PagerSnapshot::Group& group) const {
   group.pages_per_superblock = geometry_.pages_per_superblock;
   group.page_tokens = geometry_.page_tokens;
-  // A superblock that no bin holds keeps kNone32, which Validate reports as PAGER-7.
-  for (uint32_t id = 0; id < num_taken_; ++id) {
-    group.superblocks.push_back({true, free_maps_[id], kNone32, kNone32});
+  // Up to the last that is taken; one that no bin holds keeps kNone32, which is a PAGER-7.
+  auto superblocks = static_cast<uint32_t>(is_taken_.size());
+  while (superblocks > 0 && is_taken_[superblocks - 1] == 0) --superblocks;
+  for (uint32_t id = 0; id < superblocks; ++id) {
+    group.superblocks.push_back({});
+    if (is_taken_[id] != 0) group.superblocks.back() = {true, free_maps_[id], kNone32, kNone32};
   }
   bins_.ForEach([&](SuperblockId id, BinKey key) {
     group.superblocks[id.value].longest_free_run = key.longest_free_run;
     group.superblocks[id.value].pages_in_use = key.pages_in_use;
   });
-  const size_t pages = size_t{num_taken_} * geometry_.pages_per_superblock;
+  const uint32_t pages = superblocks * geometry_.pages_per_superblock;
   for (uint32_t page = 0; page < pages; ++page) {
     const Page& entry = pages_[page];
     group.reference_counts.push_back(entry.references);

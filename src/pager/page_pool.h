@@ -60,8 +60,8 @@ class PagePool {
     bool allows_pieces = true;     // false: nothing at all rather than less than what fits
   };
   struct Taken {
-    PageRun run;                  // 1..count pages, each with one reference; 0: nothing fits
-    bool new_superblock = false;  // it came from a superblock that was taken for it
+    PageRun run;  // 1..count pages, each with one reference; 0: nothing fits
+    std::optional<SuperblockId> new_superblock;  // it came from one that was taken for it
   };
   // Order of choice: extend in place; same superblock; the best-fitting run in the fullest
   // superblock; a new superblock; the longest run that is left.
@@ -72,9 +72,12 @@ class PagePool {
   // Undoes TakeRun: the pages lose their one reference and are free at once, because no published
   // frame ever named them.
   void Untake(PageRun run);
-  // Undoes the taking of the newest superblock. Requires: IsNewestAndEmpty(id).
+  // Undoes the taking of a superblock: it stands ready as a spare. Requires: IsEmpty(id).
   void UntakeSuperblock(SuperblockId id);
-  bool IsNewestAndEmpty(SuperblockId id) const;
+  // True when it is taken and all its pages are free.
+  bool IsEmpty(SuperblockId id) const {
+    return is_taken_[id.value] != 0 && bin_keys_[id.value].pages_in_use == 0;
+  }
 
   // One more table entry names each page. Pages in limbo or in the cache leave it: their contents
   // are wanted again, or their drop is being undone.
@@ -106,9 +109,15 @@ class PagePool {
   // limbo are filled as they do, those that were evicted in a step only once it is committed.
   void PoisonFreed(PageId page);
 
-  // Populates one superblock that TakeRun will need next, off the step path.
+  // ---- memory; system calls, off the step path. A superblock is absent (no memory), spare
+  // (populated, not taken) or taken. Any of them may be taken next, and given back when it is
+  // empty: addresses of the others do not change. Populates one superblock that TakeRun will need
+  // next. Requires: one is absent.
   void PopulateSpare();
-  void DiscardSpares();
+  // Returns the memory of one spare, or of one empty superblock, to the system. Never superblock
+  // 0's, which holds the null page. False: there is none.
+  bool GiveBackSpare();
+  bool GiveBackEmpty();
   // True when few pages are left, spares included, and the range has room for another. Few: half a
   // superblock, or less than the `pages` that one step may take.
   bool NeedsSpare(uint64_t pages) const;
@@ -128,10 +137,11 @@ class PagePool {
   uint64_t limbo_pages() const { return limbo_.size(); }
   uint64_t taken_bytes() const { return num_taken_ * geometry_.superblock_bytes; }
   uint64_t spare_bytes() const { return spares_.size() * geometry_.superblock_bytes; }
-  SuperblockId newest_superblock() const { return SuperblockId{num_taken_ - 1}; }
   uint64_t pages_taken() const { return pages_taken_; }
   uint64_t pages_returned() const { return pages_returned_; }
+  uint64_t populated() const { return populated_; }  // superblocks, Create's included
   uint64_t populated_in_verbs() const { return populated_in_verbs_; }
+  uint64_t given_back() const { return given_back_; }
   PagerBooks books() const;
   // Everything but the sequences and the nodes of indexed pages. Linear.
   void Describe(PagerSnapshot::Group& group) const;
@@ -155,7 +165,8 @@ class PagePool {
   PageId PageAt(SuperblockId id, uint32_t index) const;
   std::optional<PageRun> FindRun(const Request& request) const;
   std::optional<PageRun> FindScattered(const Request& request);
-  void TakeSuperblock();
+  SuperblockId TakeSuperblock();
+  void Discard(SuperblockId id);
   BinKey KeyOf(uint64_t map) const;
   void SetFreeMap(SuperblockId id, uint64_t map);
   bool Drop(PageId page);
@@ -168,11 +179,11 @@ class PagePool {
   const Options options_;
   VirtualRange range_;
 
-  // Superblocks [0, num_taken_) are taken. `spares_` are populated but not taken, `absent_`
-  // neither; the one to be used next stands last in each.
-  uint32_t num_taken_ = 0;
+  // The one to be used next stands last in each.
   std::vector<SuperblockId> spares_;
   std::vector<SuperblockId> absent_;
+  uint32_t num_taken_ = 0;
+  std::vector<uint8_t> is_taken_;    // [superblocks]
   std::vector<uint64_t> free_maps_;  // [superblocks]; 0 while not taken
   std::vector<BinKey> bin_keys_;     // [superblocks] where bins_ holds it
   SuperblockBins bins_;
@@ -188,7 +199,7 @@ class PagePool {
 
   uint64_t free_pages_ = 0;
   uint64_t pages_taken_ = 0, pages_returned_ = 0;
-  uint64_t populated_in_verbs_ = 0;
+  uint64_t populated_ = 0, populated_in_verbs_ = 0, given_back_ = 0;
   uint64_t random_state_ = 0;
 };
 

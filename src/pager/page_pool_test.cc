@@ -14,7 +14,8 @@ namespace {
 using testing::TinyGroup;
 
 PagePool MakePool(uint32_t superblocks) {
-  auto range = VirtualRange::Reserve(superblocks * TinyGroup().superblock_bytes);
+  const uint64_t unit = TinyGroup().superblock_bytes;
+  auto range = VirtualRange::Reserve(superblocks * unit, unit);
   return PagePool(TinyGroup(), std::move(range).value(), {});
 }
 
@@ -260,7 +261,7 @@ TEST(PagePoolCache, APageThatLosesItsMarkBecomesFreeIfNobodyHoldsIt) {
 }
 
 TEST(PagePoolCache, AnEvictionIsUndoneWithTheBytesOfThePage) {
-  auto range = VirtualRange::Reserve(2 * TinyGroup().superblock_bytes);
+  auto range = VirtualRange::Reserve(2 * TinyGroup().superblock_bytes, 2048);
   PagePool pool(TinyGroup(), std::move(range).value(), {.poison_freed = true});
   const PageRun run = pool.TakeRun({.count = 2, .run_count = 2}).run;
   std::byte& byte = pool.base()[TinyGroup().PageOffset(run.page)];
@@ -304,13 +305,14 @@ TEST(PagePool, SparesGoBackAndForthWithoutLosingASuperblock) {
   PagePool pool = MakePool(4);
   pool.PopulateSpare();
   EXPECT_EQ(pool.spare_bytes(), 2048u);
-  pool.DiscardSpares();
+  EXPECT_TRUE(pool.GiveBackSpare());
+  EXPECT_FALSE(pool.GiveBackSpare());
   EXPECT_EQ(pool.spare_bytes(), 0u);
   const auto taken = pool.TakeRun({.count = 8, .run_count = 8, .spendable_bytes = 3 * 2048});
-  EXPECT_TRUE(taken.new_superblock);
+  ASSERT_TRUE(taken.new_superblock.has_value());
   EXPECT_EQ(taken.run.page, PageId{8});
   pool.Untake(taken.run);
-  pool.UntakeSuperblock(pool.newest_superblock());
+  pool.UntakeSuperblock(*taken.new_superblock);
   EXPECT_EQ(pool.spare_bytes(), 2048u);  // still populated
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(pool.TakeRun({.count = 8, .run_count = 8, .spendable_bytes = 2048}).run.page.value,
@@ -318,8 +320,32 @@ TEST(PagePool, SparesGoBackAndForthWithoutLosingASuperblock) {
   }
 }
 
+TEST(PagePool, SuperblocksAreTakenAndGivenBackInAnyOrder) {
+  PagePool pool = MakePool(4);
+  std::vector<PageRun> runs;  // superblock 0 without the null page, then 1, 2, 3
+  for (uint32_t count : {7u, 8u, 8u, 8u}) {
+    runs.push_back(pool.TakeRun({.count = count, .run_count = count, .spendable_bytes = 2048}).run);
+  }
+  EXPECT_FALSE(pool.GiveBackEmpty());
+  for (uint32_t i : {0u, 1u, 2u}) pool.DropReference(runs[i], 1);
+  pool.DrainLimbo(1);
+  EXPECT_TRUE(pool.GiveBackEmpty());
+  EXPECT_TRUE(pool.GiveBackEmpty());
+  EXPECT_FALSE(pool.GiveBackEmpty());  // the null page's stays
+  EXPECT_EQ(pool.taken_bytes(), 2 * 2048u);
+  EXPECT_EQ(pool.free_pages(), 7u);
+  EXPECT_EQ(pool.given_back(), 2u);
+  PagerSnapshot::Group group;
+  pool.Describe(group);
+  ASSERT_EQ(group.superblocks.size(), 4u);
+  EXPECT_FALSE(group.superblocks[1].taken || group.superblocks[2].taken);
+  EXPECT_EQ(group.books.total, 16u);
+  const auto again = pool.TakeRun({.count = 8, .run_count = 8, .spendable_bytes = 2048});
+  EXPECT_TRUE(again.new_superblock == SuperblockId{1} || again.new_superblock == SuperblockId{2});
+}
+
 TEST(VirtualRange, PopulatedMemoryIsZeroAndDiscardedMemoryAgain) {
-  auto range = VirtualRange::Reserve(8u << 20);
+  auto range = VirtualRange::Reserve(8u << 20, 2u << 20);
   ASSERT_TRUE(range.ok());
   range->Populate(2u << 20, 2u << 20);
   std::byte* place = range->base() + (3u << 20);
@@ -332,7 +358,7 @@ TEST(VirtualRange, PopulatedMemoryIsZeroAndDiscardedMemoryAgain) {
 }
 
 TEST(VirtualRange, ARangeThatTheSystemRefusesIsAnError) {
-  const auto range = VirtualRange::Reserve(uint64_t{1} << 60);
+  const auto range = VirtualRange::Reserve(uint64_t{1} << 60, 2u << 20);
   ASSERT_FALSE(range.ok());
   EXPECT_EQ(range.error().kind, ErrorKind::kNoRoom);
 }

@@ -86,8 +86,9 @@ Result<std::unique_ptr<Pager>> Pager::Create(const PagerConfig& config) {
     groups.reserve(config.geometry.groups.size());
     for (const KvGroupGeometry& group : config.geometry.groups) {
       const uint64_t superblocks = config.kv_bytes / group.superblock_bytes;
-      KVRM_ASSIGN_OR_RETURN(VirtualRange range,
-                            VirtualRange::Reserve(superblocks * group.superblock_bytes));
+      KVRM_ASSIGN_OR_RETURN(
+          VirtualRange range,
+          VirtualRange::Reserve(superblocks * group.superblock_bytes, group.superblock_bytes));
       // Different streams, so that no two groups are scattered alike.
       const uint64_t seed = config.scatter_seed == 0 ? 0 : config.scatter_seed + groups.size();
       // In a full group no sequence can hold more pages than there are.
@@ -180,14 +181,15 @@ Reservation Pager::Reserve(SeqId seq, uint32_t num_tokens, uint32_t hint_tokens)
   }
   if (const uint32_t missing = s.MissingPages(growth); missing > 0) {
     ++s.counters.deferred;
+    s.NoteDeferred(growth);
     return {ReserveStatus::kDeferred, missing};
   }
   // A group may spend on placement (a new superblock where pieces would do) what the groups after
   // it do not need.
   uint64_t kept = 0;
-  for (uint32_t g = 0; g < s.groups.size(); ++g) kept += s.BytesNeeded(g, growth[g]);
+  for (uint32_t g = 0; g < s.groups.size(); ++g) kept += s.BytesNeeded(g, growth[g].to_take());
   for (uint32_t g = 0; g < s.groups.size(); ++g) {
-    kept -= s.BytesNeeded(g, growth[g]);
+    kept -= s.BytesNeeded(g, growth[g].to_take());
     s.Grow(g, slot, growth[g], kept);
   }
   s.Slide(slot, sequence.written_tokens);

@@ -1,7 +1,9 @@
 // What the pager consists of, shared by its sources: verbs (pager.cc), where their pages come from
-// (growth.cc), the transaction around them (transaction.cc) and queries (queries.cc).
+// (growth.cc), the transaction around them (transaction.cc), queries (queries.cc) and chores
+// (maintain.cc).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -93,10 +95,11 @@ struct Pager::State {
     uint64_t to_take() const { return uint64_t{pages} + (copies_last ? 1 : 0); }
   };
   Growth GrowthOf(uint32_t group, uint32_t slot, uint32_t num_tokens, uint32_t hint_tokens) const;
-  // Bytes of superblocks that `group` has to take for `growth`.
-  uint64_t BytesNeeded(uint32_t group, const Growth& growth) const;
+  // Bytes of superblocks that `group` has to take for `pages` more.
+  uint64_t BytesNeeded(uint32_t group, uint64_t pages) const;
   // Pages that are missing for growth[g] of each group g, 0 when there is room.
   uint32_t MissingPages(const Growth* growth) const;
+  void NoteDeferred(const Growth* growth);
   void Grow(uint32_t group, uint32_t slot, const Growth& growth, uint64_t kept);
   void CopyLastPage(uint32_t group, uint32_t slot, uint64_t kept);
   PageRun TakeRun(uint32_t group, uint32_t slot, const PagePool::Request& request);
@@ -137,6 +140,14 @@ struct Pager::State {
   uint32_t ForgetPage(uint32_t group, PageId page);
   void RecallPage(uint32_t group, PageId page, uint32_t memo);
 
+  // ---- chores (maintain.cc); each returns whether it did something
+  uint64_t populated_bytes() const;
+  bool PopulateAhead();
+  bool MakeRoomForDeferred();
+  bool EvictOverKeep();
+  bool GiveBackMemory();
+  void EvictBetweenSteps(uint32_t group, uint64_t pages);
+
   PagerSnapshot Snapshot() const;
   // Validates everything at check tiers >= `tier`.
   void Check(int tier) const;
@@ -153,6 +164,9 @@ struct Pager::State {
   bool in_step = false;
   uint64_t epoch = 0;  // of the last commit
   uint64_t completed_epoch = 0;
+  // Pages that the first Reserve that was deferred since BeginStep wanted of each group; 0: none
+  // was.
+  std::array<uint64_t, kMaxKvGroups> deferred_pages = {};
   std::vector<Edit> journal;  // since BeginStep
   // What the last two commits published, by epoch parity.
   std::vector<Delta> deltas[2];

@@ -1,26 +1,10 @@
-// What one may ask of the pager, and the chores between steps.
+// What one may ask of the pager.
 #include <algorithm>
 #include <string>
 
 #include "pager/pager_state.h"
 
 namespace kvrm {
-
-// ---- chores
-
-bool Pager::Maintain(Load /*load*/) {
-  State& s = *state_;
-  uint64_t spare_bytes = 0;
-  for (const State::Group& group : s.groups) spare_bytes += group.pool.spare_bytes();
-  const uint64_t open = s.slots.size() - s.free_slots.size();  // each may take a page in a step
-  for (State::Group& group : s.groups) {
-    const uint64_t with_one_more = spare_bytes + group.pool.geometry().superblock_bytes;
-    if (!group.pool.NeedsSpare(open) || with_one_more > s.spendable_bytes()) continue;
-    group.pool.PopulateSpare();
-    return true;
-  }
-  return false;
-}
 
 // ---- room
 
@@ -126,14 +110,17 @@ PagerBooks Pager::books(uint32_t group) const { return state_->groups[group].poo
 
 const PagerCounters& Pager::counters() const {
   PagerCounters& counters = state_->counters;
+  counters.superblocks_populated = counters.superblocks_populated_in_verbs = 0;
+  counters.superblocks_given_back = 0;
   counters.pages_taken = counters.pages_returned = counters.read_runs = 0;
-  counters.superblocks_populated_in_verbs = 0;
   counters.prefix_collisions = state_->prefixes == nullptr ? 0 : state_->prefixes->collisions();
   for (const State::Group& group : state_->groups) {
     counters.pages_taken += group.pool.pages_taken();
     counters.pages_returned += group.pool.pages_returned();
     counters.read_runs += group.tables.read_runs();
+    counters.superblocks_populated += group.pool.populated();
     counters.superblocks_populated_in_verbs += group.pool.populated_in_verbs();
+    counters.superblocks_given_back += group.pool.given_back();
   }
   return counters;
 }

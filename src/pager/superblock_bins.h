@@ -33,6 +33,11 @@ class SuperblockBins {
   // A superblock whose longest free run is the shortest one >= count; the fullest of those; the
   // last filed of those. nullptr when there is none. Requires: 1 <= count <= 64.
   const SuperblockId* FindFitting(uint32_t count) const;
+  // A superblock of which all `pages` are free, the last filed of those; nullptr: there is none.
+  const SuperblockId* FindEmpty(uint32_t pages) const {
+    const SuperblockId& head = heads_[pages][0];
+    return head == kNone ? nullptr : &head;
+  }
   // The length of the longest free run anywhere, 0 when every superblock is full.
   uint32_t LongestRun() const;
 

@@ -11,6 +11,7 @@ void Pager::BeginStep() {
   State& s = *state_;
   KVRM_CHECK(!s.in_step, "BeginStep inside a step");
   s.in_step = true;
+  s.deferred_pages = {};
   for (State::Group& group : s.groups) group.pool.BeginStep();
 }
 
@@ -85,7 +86,7 @@ void Pager::State::Undo(const Edit& edit) {
 // made, and rests in limbo if nobody names it, because undoing the others may bring it back.
 bool Pager::State::UndoForSavepoint(Edit& edit, bool others_share) {
   auto& [pool, tables] = groups[edit.group];
-  if (edit.kind == EditKind::kTakeSuperblock && !pool.IsNewestAndEmpty(SuperblockId{edit.page})) {
+  if (edit.kind == EditKind::kTakeSuperblock && !pool.IsEmpty(SuperblockId{edit.page})) {
     return false;
   }
   if (edit.kind != EditKind::kReplace || !others_share) {

@@ -35,6 +35,10 @@ class GroupValidator {
     return (superblock.free_map >> (page % group_.pages_per_superblock) & 1) != 0;
   }
 
+  bool IsTaken(uint32_t page) const {
+    return group_.superblocks[page / group_.pages_per_superblock].taken;
+  }
+
   // Counts each page's table entries and stays in limbo. False when the sizes do not fit together,
   // so that nothing else can be looked at.
   bool CountPages() {
@@ -78,14 +82,15 @@ class GroupValidator {
   }
 
   void CheckBooks() {
-    uint64_t free = 0, in_use = 0;
+    uint64_t free = 0, in_use = 0, taken = 0;
     for (const auto& superblock : group_.superblocks) {
+      taken += superblock.taken ? 1 : 0;
       free += static_cast<uint64_t>(std::popcount(superblock.free_map));
     }
     for (uint32_t count : group_.reference_counts) in_use += count > 0 ? 1 : 0;
     const PagerBooks& books = group_.books;
-    CheckCount("total", books.total, group_.reference_counts.size());
-    CheckCount("superblocks", books.superblocks, group_.superblocks.size());
+    CheckCount("total", books.total, taken * group_.pages_per_superblock);
+    CheckCount("superblocks", books.superblocks, taken);
     CheckCount("free", books.free, free);
     CheckCount("in use", books.in_use, in_use);
     CheckCount("limbo", books.limbo, group_.limbo.size());
@@ -123,11 +128,12 @@ class GroupValidator {
     for (uint32_t page = 1; page < named_.size(); ++page) {
       const uint32_t states = (IsFree(page) ? 1 : 0) + (group_.reference_counts[page] > 0 ? 1 : 0) +
                               in_limbo_[page] + in_cache_[page];
-      if (states == 1) continue;
-      Report("PAGER-4", "page " + std::to_string(page) + " is" + (IsFree(page) ? " free," : "") +
-                            " referenced " + std::to_string(group_.reference_counts[page]) +
-                            " times, in limbo " + std::to_string(in_limbo_[page]) +
-                            " times, cached " + std::to_string(in_cache_[page]) + " times");
+      if (states == (IsTaken(page) ? 1 : 0)) continue;
+      Report("PAGER-4", "page " + std::to_string(page) + (IsTaken(page) ? "" : ", not taken,") +
+                            " is" + (IsFree(page) ? " free," : "") + " referenced " +
+                            std::to_string(group_.reference_counts[page]) + " times, in limbo " +
+                            std::to_string(in_limbo_[page]) + " times, cached " +
+                            std::to_string(in_cache_[page]) + " times");
     }
     for (size_t s = 0; s < group_.superblocks.size(); ++s) {
       if ((group_.superblocks[s].free_map & ~UsableMask()) == 0) continue;
@@ -164,6 +170,7 @@ class GroupValidator {
   void CheckBins() {
     for (size_t s = 0; s < group_.superblocks.size(); ++s) {
       const auto& superblock = group_.superblocks[s];
+      if (!superblock.taken) continue;
       const uint32_t run = LongestFreeRun(superblock.free_map);
       const auto used = static_cast<uint32_t>(std::popcount(~superblock.free_map & UsableMask()));
       if (superblock.longest_free_run == run && superblock.pages_in_use == used) continue;

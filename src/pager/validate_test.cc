@@ -155,6 +155,19 @@ TEST(PagerValidate, Pager4APageThatIsNotThere) {
   EXPECT_THAT(found, ::testing::Contains(HasSubstr("PAGER-4")));
 }
 
+TEST(PagerValidate, Pager4ASuperblockThatIsNotTakenHoldsNothing) {
+  const auto found = ViolationsAfter([](PagerSnapshot& s) {
+    auto& group = s.groups[0];
+    group.superblocks.push_back({});
+    group.reference_counts.resize(24);
+    EXPECT_THAT(Validate(s), ElementsAre());
+    group.superblocks[2].free_map = 2;
+    ++group.books.free;
+    --group.books.in_use;
+  });
+  EXPECT_THAT(found, Contains(HasSubstr("PAGER-4 group 0: page 17, not taken, is free")));
+}
+
 TEST(PagerValidate, Pager5MoreThanKvBytes) {
   EXPECT_THAT(ViolationsAfter([](PagerSnapshot& s) { s.kv_bytes = 4095; }),
               ElementsAre("PAGER-5: superblocks take 4096 bytes, kv_bytes is 4095"));

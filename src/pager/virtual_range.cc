@@ -28,7 +28,7 @@ uint64_t RoundUp(uint64_t value, uint64_t unit) { return RoundDown(value + unit 
 
 }  // namespace
 
-Result<VirtualRange> VirtualRange::Reserve(uint64_t bytes) {
+Result<VirtualRange> VirtualRange::Reserve(uint64_t bytes, uint64_t unit_bytes) {
   if (bytes > kMaxRangeBytes) {
     return NoRoom("kv_bytes: a virtual range of " + std::to_string(bytes) +
                   " bytes, must be at most " + std::to_string(kMaxRangeBytes));
@@ -42,8 +42,9 @@ Result<VirtualRange> VirtualRange::Reserve(uint64_t bytes) {
   }
   auto* base =
       reinterpret_cast<std::byte*>(RoundUp(reinterpret_cast<uintptr_t>(mapping), kHugePageBytes));
+  const bool huge = unit_bytes > 0 && unit_bytes % kHugePageBytes == 0;
   // Refused where the kernel has no huge pages: small ones serve as well, only slower.
-  (void)madvise(base, mapping_bytes - kHugePageBytes, MADV_HUGEPAGE);
+  (void)madvise(base, mapping_bytes - kHugePageBytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
   return VirtualRange(mapping, mapping_bytes, base, bytes);
 }
 

@@ -13,9 +13,12 @@ namespace kvrm {
 
 class VirtualRange {
  public:
-  // Reserves `bytes` at an address that is a multiple of 2 MiB and asks for huge pages. No memory
-  // is used yet. Errors: kNoRoom when the system refuses.
-  static Result<VirtualRange> Reserve(uint64_t bytes);
+  // Reserves `bytes` at an address that is a multiple of 2 MiB. No memory is used yet. It will be
+  // populated and discarded in units of `unit_bytes`: huge pages back it if they fit a unit without
+  // a remainder, and never otherwise, because one that reaches into the next unit would be memory
+  // that nobody asked for, and that Discard could not return.
+  // Errors: kNoRoom when the system refuses.
+  static Result<VirtualRange> Reserve(uint64_t bytes, uint64_t unit_bytes);
   VirtualRange(VirtualRange&& other) noexcept;
   VirtualRange& operator=(VirtualRange&&) = delete;
   ~VirtualRange();

@@ -1,0 +1,103 @@
+// The chores between steps: what would be a system call or a long walk in a verb. Each call does
+// one bounded piece.
+#include <algorithm>
+
+#include "pager/pager_state.h"
+
+namespace kvrm {
+
+bool Pager::Maintain(Load load) {
+  State& s = *state_;
+  KVRM_CHECK(!s.in_step, "Maintain inside a step");
+  const bool done = load == Load::kBusy ? s.MakeRoomForDeferred() || s.PopulateAhead()
+                                        : s.EvictOverKeep() || s.GiveBackMemory();
+  if (done) s.Check(/*tier=*/2);
+  return done;
+}
+
+// ---- under load
+
+uint64_t Pager::State::populated_bytes() const {
+  uint64_t bytes = taken_bytes();
+  for (const Group& group : groups) bytes += group.pool.spare_bytes();
+  return bytes;
+}
+
+// kv_bytes bounds what is populated, too. A verb takes what it needs without a look at the spares
+// of other groups, because returning one is a system call; that is made up for here.
+bool Pager::State::PopulateAhead() {
+  if (populated_bytes() > config.kv_bytes) {
+    for (Group& group : groups) {
+      if (group.pool.GiveBackSpare()) return true;
+    }
+  }
+  const uint64_t open = slots.size() - free_slots.size();  // each may take a page in a step
+  for (Group& group : groups) {
+    const uint64_t with_one_more = populated_bytes() + group.pool.geometry().superblock_bytes;
+    if (!group.pool.NeedsSpare(open) || with_one_more > config.kv_bytes) continue;
+    group.pool.PopulateSpare();
+    return true;
+  }
+  return false;
+}
+
+// A sequence waits for bytes that another group holds, but does not need: for what is waiting, or
+// two groups would take the same superblock from each other for ever.
+bool Pager::State::MakeRoomForDeferred() {
+  uint64_t needed = 0;
+  for (uint32_t g = 0; g < groups.size(); ++g) needed += BytesNeeded(g, deferred_pages[g]);
+  if (needed <= spendable_bytes()) return false;
+  const auto can_spare = [&](uint32_t g) {
+    return ReachablePages(g) >= deferred_pages[g] + groups[g].pool.geometry().pages_per_superblock;
+  };
+  for (uint32_t g = 0; g < groups.size(); ++g) {
+    if (can_spare(g) && groups[g].pool.GiveBackEmpty()) return true;
+  }
+  // None is empty: what is cached may stand in the way.
+  for (uint32_t g = 0; g < groups.size(); ++g) {
+    if (!can_spare(g) || groups[g].pool.cached_pages() == 0) continue;
+    EvictBetweenSteps(g, kEvictPages);
+    return true;
+  }
+  return false;
+}
+
+// ---- idle
+
+bool Pager::State::EvictOverKeep() {
+  uint64_t bytes = 0, most = 0;
+  uint32_t largest = 0;
+  for (uint32_t g = 0; g < groups.size(); ++g) {
+    const PagePool& pool = groups[g].pool;
+    const uint64_t cached = pool.cached_pages() * pool.geometry().page_bytes();
+    bytes += cached;
+    if (cached <= most) continue;
+    most = cached;
+    largest = g;
+  }
+  if (bytes <= config.kv_keep_bytes) return false;
+  const uint64_t over =
+      PagesFor(bytes - config.kv_keep_bytes, groups[largest].pool.geometry().page_bytes());
+  EvictBetweenSteps(largest, std::min<uint64_t>(over, kEvictPages));
+  return true;
+}
+
+bool Pager::State::GiveBackMemory() {
+  for (Group& group : groups) {
+    if (group.pool.GiveBackSpare() || group.pool.GiveBackEmpty()) return true;
+  }
+  return false;
+}
+
+void Pager::State::EvictBetweenSteps(uint32_t group, uint64_t pages) {
+  PagePool& pool = groups[group].pool;
+  for (; pages > 0 && pool.cached_pages() > 0; --pages) {
+    const PageId page = pool.OldestCached();
+    pool.EvictCached(page);
+    (void)ForgetPage(group, page);
+    pool.PoisonFreed(page);
+    ++counters.prefix_pages_evicted;
+  }
+}
+
+}  // namespace kvrm

@@ -1,0 +1,250 @@
+// Memory that goes back to the system, and who gets it: seen from the system (mincore), not only
+// from the books.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "pager/pager.h"
+#include "pager/pager_testing.h"
+
+namespace kvrm {
+namespace {
+
+using testing::CommitAndComplete;
+using testing::ExpectSound;
+using testing::MakePager;
+using testing::OpenWith;
+
+constexpr uint64_t kSuperblock = 64 << 10;
+constexpr uint32_t kPages = 8;  // of a superblock, 16 tokens each
+
+KvGroupGeometry Group(uint32_t page_tokens = 16) {
+  KvGroupGeometry group;
+  group.page_tokens = page_tokens;
+  group.num_parts = 2;
+  group.part_page_bytes = 4096;
+  group.pages_per_superblock = kPages;
+  group.superblock_bytes = kSuperblock;
+  return group;
+}
+
+PagerConfig Config(uint32_t superblocks, std::vector<KvGroupGeometry> groups = {Group()}) {
+  PagerConfig config;
+  config.geometry.groups = std::move(groups);
+  config.kv_bytes = superblocks * kSuperblock;
+  config.max_slots = 32;
+  config.max_seq_tokens = 4096;
+  return config;
+}
+
+// Bytes of a group's range that have memory behind them.
+uint64_t ResidentBytes(const Pager& pager, uint32_t group) {
+  const uint64_t os_page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> resident((pager.range_bytes(group) + os_page - 1) / os_page);
+  EXPECT_EQ(mincore(pager.base(group), pager.range_bytes(group), resident.data()), 0);
+  return os_page * static_cast<uint64_t>(std::count_if(resident.begin(), resident.end(),
+                                                       [](unsigned char c) { return c & 1; }));
+}
+
+std::byte* PageAt(const Pager& pager, uint32_t group, PageId page) {
+  return pager.base(group) + pager.geometry().groups[group].PageOffset(page);
+}
+
+void CloseAndComplete(Pager& pager, SeqId seq) {
+  pager.BeginStep();
+  pager.Close(seq);
+  CommitAndComplete(pager);
+}
+
+TEST(MaintainIdle, GivesMemoryBackOneSuperblockACallAndKeepsWhatLives) {
+  const auto pager = MakePager(Config(16));
+  pager->BeginStep();
+  const SeqId first = OpenWith(*pager, 16 * 40);
+  const SeqId lives = OpenWith(*pager, 16 * 10);
+  const SeqId last = OpenWith(*pager, 16 * 40);
+  CommitAndComplete(*pager);
+  for (PageId page : pager->pages(lives, 0)) {
+    std::memset(PageAt(*pager, 0, page), static_cast<int>(page.value), 4096);
+  }
+  const std::byte* base = pager->base(0);
+  const uint64_t full = ResidentBytes(*pager, 0);
+  EXPECT_EQ(full, pager->books(0).superblock_bytes);
+  CloseAndComplete(*pager, first);
+  CloseAndComplete(*pager, last);
+  EXPECT_EQ(ResidentBytes(*pager, 0), full);  // verbs give nothing back
+
+  uint64_t resident = full, calls = 0;
+  while (pager->Maintain(Pager::Load::kIdle)) {
+    ++calls;
+    EXPECT_EQ(ResidentBytes(*pager, 0), resident - kSuperblock);
+    resident -= kSuperblock;
+    ExpectSound(*pager);
+  }
+  EXPECT_EQ(pager->counters().superblocks_given_back, calls);
+  // What is left holds the null page or a page of the sequence that lives.
+  EXPECT_LE(resident, (1 + 10 / kPages + 2) * kSuperblock);
+  EXPECT_EQ(pager->books(0).superblock_bytes, resident);
+  EXPECT_EQ(pager->base(0), base);
+  for (PageId page : pager->pages(lives, 0)) {
+    const std::byte* bytes = PageAt(*pager, 0, page);
+    EXPECT_TRUE(std::all_of(bytes, bytes + 4096,
+                            [&](std::byte b) { return b == static_cast<std::byte>(page.value); }));
+  }
+}
+
+TEST(MaintainIdle, AnEmptyPagerKeepsTheNullPagesSuperblockAlone) {
+  const auto pager = MakePager(Config(16));
+  pager->BeginStep();
+  const SeqId seq = OpenWith(*pager, 16 * 100);
+  CommitAndComplete(*pager);
+  CloseAndComplete(*pager, seq);
+  pager->BeginStep();
+  (void)OpenWith(*pager, 16 * 120);
+  pager->RollbackStep();  // leaves spares behind
+  while (pager->Maintain(Pager::Load::kIdle)) {
+  }
+  EXPECT_EQ(ResidentBytes(*pager, 0), kSuperblock);
+  EXPECT_EQ(pager->books(0).superblocks, 1u);
+  EXPECT_EQ(pager->counters().superblocks_populated, pager->counters().superblocks_given_back + 1);
+}
+
+TEST(MaintainIdle, WhatWasGivenBackIsTakenAgain) {
+  const auto pager = MakePager(Config(8));
+  for (int round = 0; round < 5; ++round) {
+    pager->BeginStep();
+    const SeqId a = OpenWith(*pager, 16 * 20), b = OpenWith(*pager, 16 * 20);
+    CommitAndComplete(*pager);
+    CloseAndComplete(*pager, round % 2 == 0 ? a : b);
+    while (pager->Maintain(Pager::Load::kIdle)) {
+    }
+    pager->BeginStep();
+    const SeqId c = OpenWith(*pager, 16 * 43);  // all that kv_bytes allows beside 20 pages
+    EXPECT_EQ(pager->available_pages(false), 0u);
+    for (PageId page : pager->pages(c, 0)) std::memset(PageAt(*pager, 0, page), 1, 4096);
+    ExpectSound(*pager);
+    pager->Close(c);
+    pager->Close(round % 2 == 0 ? b : a);
+    CommitAndComplete(*pager);
+  }
+}
+
+// ---- under load
+
+// A full group beside a window of one page: a long sequence needs the former, many short ones both.
+struct FullAndWindow {
+  PagerConfig config;
+  std::unique_ptr<Pager> pager;
+  explicit FullAndWindow(uint32_t superblocks) {
+    KvGroupGeometry window = Group();
+    window.kind = KvGroupKind::kSliding;
+    window.window_tokens = 16;
+    config = Config(superblocks, {Group(), window});
+    config.max_step_tokens = 16;
+    pager = MakePager(config);
+  }
+  // A sequence of so many pages comes and goes: the full group keeps superblocks.
+  void RunLongSequence(uint32_t pages) {
+    pager->BeginStep();
+    const SeqId seq = *pager->Open();
+    CommitAndComplete(*pager);
+    for (uint32_t tokens = 16; tokens <= 16 * pages; tokens += 16) {
+      pager->BeginStep();
+      ASSERT_EQ(pager->Reserve(seq, tokens).status, ReserveStatus::kOk);
+      CommitAndComplete(*pager);
+    }
+    CloseAndComplete(*pager, seq);
+  }
+  uint64_t PopulatedBytes() const { return ResidentBytes(*pager, 0) + ResidentBytes(*pager, 1); }
+};
+
+TEST(MaintainBusy, AGroupThatLacksBytesGetsAnEmptySuperblockOfAnother) {
+  FullAndWindow s(8);
+  s.RunLongSequence(44);
+  const auto& pager = s.pager;
+  ASSERT_GE(pager->books(0).superblocks, 6u);
+  // Many short ones need as many pages of the window's group: more than its superblocks hold.
+  std::vector<SeqId> seqs;
+  uint32_t deferred = 0, chores = 0;
+  while (seqs.size() < 24) {
+    pager->BeginStep();
+    const SeqId seq = *pager->Open();
+    const uint64_t resident = ResidentBytes(*pager, 0);
+    if (pager->Reserve(seq, 16).status == ReserveStatus::kOk) {
+      seqs.push_back(seq);
+    } else {
+      ++deferred;
+      pager->Close(seq);
+      EXPECT_EQ(ResidentBytes(*pager, 0), resident);  // a verb gives nothing back
+    }
+    CommitAndComplete(*pager);
+    const uint64_t given_back = pager->counters().superblocks_given_back;
+    chores += pager->Maintain() ? 1 : 0;
+    EXPECT_LE(pager->counters().superblocks_given_back, given_back + 1);
+    ASSERT_LT(deferred, 10u) << "Maintain does not help";
+  }
+  EXPECT_GT(deferred, 0u);
+  EXPECT_GT(pager->counters().superblocks_given_back, 0u);
+  EXPECT_GE(chores, deferred);
+  EXPECT_LE(s.PopulatedBytes(), s.config.kv_bytes);
+  ExpectSound(*pager);
+}
+
+// Else two groups would take one superblock from each other for ever.
+TEST(MaintainBusy, TakesNothingThatTheWaitingSequenceNeedsItself) {
+  FullAndWindow s(3);
+  s.RunLongSequence(11);
+  ASSERT_EQ(s.pager->books(0).superblocks, 2u);
+  s.pager->BeginStep();
+  std::vector<SeqId> seqs;
+  for (int i = 0; i < 7; ++i) seqs.push_back(OpenWith(*s.pager, 16));  // fill a superblock each
+  CommitAndComplete(*s.pager);
+  SeqId waits{};
+  for (int step = 0; step < 5; ++step) {
+    s.pager->BeginStep();
+    if (step == 0) waits = *s.pager->Open();
+    EXPECT_EQ(s.pager->Reserve(waits, 16).status, ReserveStatus::kDeferred);
+    CommitAndComplete(*s.pager);
+    (void)s.pager->Maintain();
+    EXPECT_EQ(s.pager->counters().superblocks_given_back, 0u);
+    EXPECT_EQ(s.pager->books(0).superblocks, 2u);
+  }
+  for (int i = 0; i < 4; ++i) CloseAndComplete(*s.pager, seqs[static_cast<size_t>(i)]);
+  s.pager->BeginStep();
+  EXPECT_EQ(s.pager->Reserve(waits, 16).status, ReserveStatus::kOk);
+}
+
+// A verb takes what it needs without a system call for what others keep; the next Maintain returns
+// the spares that no longer fit into kv_bytes.
+TEST(MaintainBusy, ReturnsSparesThatNoLongerFitIntoKvBytes) {
+  FullAndWindow s(8);
+  s.pager->BeginStep();
+  const SeqId seq = *s.pager->Open();
+  CommitAndComplete(*s.pager);
+  s.pager->BeginStep();
+  EXPECT_EQ(s.pager->Reserve(seq, 16 * 20).status, ReserveStatus::kOk);  // 3 superblocks each
+  s.pager->RollbackStep();                                               // 2 spares each
+  EXPECT_EQ(s.PopulatedBytes(), 6 * kSuperblock);
+  s.RunLongSequence(46);
+  ASSERT_EQ(s.pager->books(0).superblocks, 6u);
+  EXPECT_EQ(s.pager->counters().superblocks_given_back, 0u);
+  EXPECT_EQ(s.PopulatedBytes(), 9 * kSuperblock);
+  EXPECT_TRUE(s.pager->Maintain());
+  EXPECT_EQ(s.PopulatedBytes(), 8 * kSuperblock);
+  EXPECT_EQ(s.pager->counters().superblocks_given_back, 1u);
+  while (s.pager->Maintain()) {
+  }
+  EXPECT_LE(s.PopulatedBytes(), s.config.kv_bytes);
+}
+
+TEST(MaintainDeathTest, NotInsideAStep) {
+  const auto pager = MakePager(Config(4));
+  pager->BeginStep();
+  EXPECT_DEATH((void)pager->Maintain(), "inside a step");
+}
+
+}  // namespace
+}  // namespace kvrm
