@@ -68,8 +68,6 @@ uint32_t Pager::IndexPrefix(SeqId seq, PrefixSalt salt, std::span<const TokenId>
   const uint32_t page_tokens = s.prefixes->page_tokens();
   const auto whole_pages =
       static_cast<uint32_t>(std::min<size_t>(tokens.size(), written) / page_tokens);
-  if (whole_pages <= sequence.entered.pages && sequence.entered.salt == salt) return 0;
-
   uint32_t num_named = 0;
   State::Entered at = s.ResumeEntering(sequence, salt);
   while (at.pages < whole_pages) {
