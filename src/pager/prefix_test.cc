@@ -1,9 +1,8 @@
 // Sharing by what was said: the laws of the prefix index at the pager's face, with real bytes in
 // the pages.
+#include <algorithm>
 #include <optional>
-#include <vector>
 
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "pager/pager.h"
 #include "pager/prefix_testing.h"
@@ -14,7 +13,6 @@ namespace {
 using testing::Count;
 using testing::Decoder;
 using testing::kTenant;
-using testing::PagesOf;
 using testing::PoolOf;
 using testing::TinyConfig;
 using testing::TinyGroup;
@@ -121,6 +119,25 @@ TEST(Prefix, PagesInUseAndInLimboAreAdoptedToo) {
   decoder.ExpectOwn(third);
 }
 
+// A run ends with its superblock, because the next one lies elsewhere.
+TEST(Prefix, AdoptedPagesArePublishedAsRunsWithinSuperblocks) {
+  Decoder decoder(TinyConfig(8));
+  decoder.RunToEnd(Count(0, 12 * 16));
+  Pager& pager = decoder.pager();
+  pager.BeginStep();
+  const SeqId seq = *pager.Open();
+  ASSERT_EQ(pager.AdoptPrefix(seq, kTenant, Count(0, 12 * 16), 12 * 16).status, ReserveStatus::kOk);
+  uint32_t runs = 0, pages = 0;
+  for (const Delta& delta : pager.Commit(pager.Snapshot().epoch + 1)) {
+    EXPECT_EQ(delta.kind, DeltaKind::kAppend);
+    EXPECT_EQ(delta.page / 8, (delta.page + delta.count - 1) / 8);
+    pages += delta.count;
+    ++runs;
+  }
+  EXPECT_EQ(pages, 12u);
+  EXPECT_EQ(runs, 2u);
+}
+
 // ---- undoing
 
 TEST(Prefix, ARolledBackAdoptionPutsThePagesBack) {
@@ -209,143 +226,6 @@ TEST(Prefix, TheLeastRecentlyUsedGoesFirstAndTailsBeforeHeads) {
     EXPECT_EQ(pager.MatchPrefix(kTenant, Count(1000, 48)), left_of_1000[pages]);
     decoder.GiveUp();
   }
-}
-
-// ---- entering
-
-TEST(Prefix, APageIsEnteredOnceHoweverOftenItIsAsked) {
-  Decoder decoder(PoolOf(16));
-  Pager& pager = decoder.pager();
-  pager.BeginStep();
-  Stream stream = *decoder.Admit(Count(0, 20));
-  decoder.Finish();
-  uint32_t entered = decoder.Index(stream);
-  for (TokenId token = 20; token < 70; ++token) {
-    pager.BeginStep();
-    ASSERT_TRUE(decoder.Append(stream, token));
-    decoder.Finish();
-    const uint32_t more = decoder.Index(stream);
-    EXPECT_EQ(more, stream.tokens.size() % 16 == 0 ? 1u : 0u);
-    entered += more;
-    EXPECT_EQ(decoder.Index(stream), 0u);
-  }
-  EXPECT_EQ(entered, 4u);
-  EXPECT_EQ(pager.counters().prefix_pages_indexed, 4u);
-}
-
-// Two that computed the same at the same time: one of them is found, the other's pages are free
-// when it ends.
-TEST(Prefix, ASecondPageOfTheSameTokensStaysOutside) {
-  Decoder decoder(PoolOf(16));
-  Pager& pager = decoder.pager();
-  pager.BeginStep();
-  const Stream first = *decoder.Admit(Count(0, 32)), second = *decoder.Admit(Count(0, 32));
-  decoder.Finish();
-  EXPECT_EQ(decoder.Index(first), 2u);
-  EXPECT_EQ(decoder.Index(second), 0u);
-  decoder.End({second});
-  EXPECT_EQ(pager.books(0).cached, 0u);
-  decoder.End({first});
-  EXPECT_EQ(pager.books(0).cached, 2u);
-}
-
-// The pages by which a sequence's beginning was known are evicted: its own ones take their place.
-TEST(Prefix, AnEvictedBeginningIsEnteredAnew) {
-  Decoder decoder(PoolOf(8));
-  Pager& pager = decoder.pager();
-  pager.BeginStep();
-  const Stream first = *decoder.Admit(Count(0, 32));
-  Stream second = *decoder.Admit(Count(0, 32));
-  decoder.Finish();
-  decoder.Index(first);
-  decoder.Index(second);
-  decoder.End({first});
-  pager.BeginStep();
-  const Stream other = *decoder.Admit(Count(1000, 6 * 16));  // 4 free pages and the 2 cached ones
-  decoder.Finish();
-  decoder.End({other});
-  ASSERT_EQ(pager.MatchPrefix(kTenant, Count(0, 32)), 0u);
-  for (TokenId token = 32; token < 48; ++token) {
-    pager.BeginStep();
-    ASSERT_TRUE(decoder.Append(second, token));
-    decoder.Finish();
-  }
-  EXPECT_EQ(decoder.Index(second), 3u);
-  EXPECT_EQ(pager.MatchPrefix(kTenant, second.tokens), 48u);
-}
-
-// An indexed page is for others to read: whoever goes back into it writes a copy.
-TEST(Prefix, AnIndexedPageIsNeverWritten) {
-  Decoder decoder(PoolOf(8));
-  Pager& pager = decoder.pager();
-  pager.BeginStep();
-  Stream stream = *decoder.Admit(Count(0, 32));
-  decoder.Finish();
-  ASSERT_EQ(decoder.Index(stream), 2u);
-  pager.BeginStep();
-  pager.Trim(stream.seq, 20);
-  stream.tokens.resize(20);
-  for (TokenId token = 0; token < 20; ++token) ASSERT_TRUE(decoder.Append(stream, 2000 + token));
-  decoder.Finish();
-  EXPECT_EQ(decoder.num_copies(), 1u);
-  decoder.ExpectOwn(stream);
-  EXPECT_EQ(decoder.Index(stream), 1u);  // anew from page 0, which is known
-  EXPECT_EQ(pager.MatchPrefix(kTenant, stream.tokens), 32u);
-  EXPECT_EQ(decoder.RunToEnd(Count(0, 32)).num_cached, 32u);
-}
-
-TEST(Prefix, LossySequencesAreNeverEntered) {
-  Decoder decoder(PoolOf(8));
-  Pager& pager = decoder.pager();
-  pager.BeginStep();
-  const Stream stream = *decoder.Admit(Count(0, 64));
-  decoder.Finish();
-  pager.BeginStep();
-  pager.TrimPages(stream.seq, 0, 16, 32);
-  decoder.Finish();
-  EXPECT_EQ(decoder.Index(stream), 0u);
-  EXPECT_EQ(pager.MatchPrefix(kTenant, stream.tokens), 0u);
-}
-
-TEST(Prefix, SwitchedOffOrWithUnlikePagesNothingIsFound) {
-  PagerConfig off = PoolOf(16);
-  off.prefix_index = false;
-  PagerConfig unlike = TinyConfig(16);
-  unlike.geometry.groups.push_back(TinyGroup());
-  unlike.geometry.groups[1].page_tokens = 8;
-  for (const PagerConfig& config : {off, unlike}) {
-    Decoder decoder(config);
-    for (int time = 0; time < 2; ++time) {
-      EXPECT_EQ(decoder.RunToEnd(Count(0, 48)).num_cached, 0u);
-    }
-    Pager& pager = decoder.pager();
-    EXPECT_EQ(pager.books(0).cached, 0u);
-    pager.ClearPrefixIndex();
-    pager.BeginStep();
-    EXPECT_EQ(pager.AdoptPrefix(*pager.Open(), kTenant, Count(0, 16), 16).status,
-              ReserveStatus::kUnserviceable);
-  }
-}
-
-TEST(Prefix, ClearedItFindsNothingAndWhatIsSharedStaysShared) {
-  Decoder decoder(PoolOf(16));
-  decoder.RunToEnd(Count(0, 48));
-  Pager& pager = decoder.pager();
-  pager.BeginStep();
-  Stream stream = *decoder.Admit(Count(0, 40)), other = *decoder.Admit(Count(0, 40));
-  decoder.Finish();
-  pager.ClearPrefixIndex();
-  EXPECT_EQ(pager.MatchPrefix(kTenant, Count(0, 48)), 0u);
-  pager.BeginStep();
-  ASSERT_TRUE(decoder.Append(stream, 1));
-  ASSERT_TRUE(decoder.Append(other, 2));
-  decoder.Finish();
-  decoder.ExpectOwn(stream);
-  decoder.ExpectOwn(other);
-  EXPECT_EQ(decoder.Index(stream), 2u);  // entered anew
-  decoder.End({stream, other});
-  EXPECT_EQ(pager.books(0).cached, 2u);
-  decoder.ExpectIdle();
 }
 
 // ---- several groups
