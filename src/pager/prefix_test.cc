@@ -2,6 +2,7 @@
 // the pages.
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "pager/pager.h"
@@ -13,6 +14,7 @@ namespace {
 using testing::Count;
 using testing::Decoder;
 using testing::kTenant;
+using testing::PagesOf;
 using testing::PoolOf;
 using testing::TinyConfig;
 using testing::TinyGroup;
@@ -122,8 +124,18 @@ TEST(Prefix, PagesInUseAndInLimboAreAdoptedToo) {
 // A run ends with its superblock, because the next one lies elsewhere.
 TEST(Prefix, AdoptedPagesArePublishedAsRunsWithinSuperblocks) {
   Decoder decoder(TinyConfig(8));
-  decoder.RunToEnd(Count(0, 12 * 16));
   Pager& pager = decoder.pager();
+  pager.BeginStep();
+  Stream first = *decoder.Admit(Count(0, 7 * 16));  // all of superblock 0
+  decoder.Finish();
+  while (first.tokens.size() < 12 * 16) {
+    pager.BeginStep();
+    ASSERT_TRUE(decoder.Append(first, static_cast<TokenId>(first.tokens.size())));
+    decoder.Finish();
+  }
+  decoder.Index(first);
+  const std::vector<uint32_t> held = PagesOf(pager, first.seq);
+  ASSERT_EQ(held[7], held[6] + 1);  // adjacent numbers, not adjacent pages
   pager.BeginStep();
   const SeqId seq = *pager.Open();
   ASSERT_EQ(pager.AdoptPrefix(seq, kTenant, Count(0, 12 * 16), 12 * 16).status, ReserveStatus::kOk);
