@@ -23,6 +23,7 @@
 #include "frame/frame.h"
 #include "pager/pager.h"
 #include "sched/scheduler.h"
+#include "transport/descriptor.h"
 
 namespace kvrm {
 
@@ -65,7 +66,12 @@ struct GenerateRequest {
   std::vector<TokenId> end_tokens;  // ids that end it (kEnd); empty with ignore_eos
   EventSink* sink = nullptr;        // outlives the request
   uint64_t tenant = 0;              // prefixes are shared within a tenant only
+  int32_t priority = 0;             // higher first
 };
+
+// max_itl_us: the larger of 50 ms and 1.5 times a decode step of all slots at half the context, as
+// the executor's samples tell; none where it took none.
+inline constexpr int64_t kAutoMaxItl = -1;
 
 struct EngineConfig {
   uint32_t max_slots = 32;
@@ -73,6 +79,8 @@ struct EngineConfig {
   uint32_t max_queued = 4096;
   uint32_t chunk_rows = 0;  // --chunk: most prompt rows of a sequence in a step; 0 = auto
   uint32_t mixed_prompt_rows = 64;
+  int64_t max_itl_us =
+      0;  // the gap between two tokens of a stream that a step is planned for; 0 = none
   bool prefix_cache = true;  // pages of earlier prompts and answers are found by their tokens
   bool validate_each_step = false;  // laws I2, I6 and frame validation after each step (tests)
 };
@@ -88,6 +96,7 @@ struct EngineMetrics {
   SchedulerCounters sched;
   ExecutorCounters exec;
   FrameBuilder::Reads reads;
+  CopyCounters copies;
   int64_t plan_us = 0, edit_commit_us = 0, run_us = 0, sample_us = 0, step_us = 0;  // totals
   int64_t maintain_us = 0;  // between steps, as of the last step
   int64_t longest_gap_us = 0;
@@ -130,6 +139,7 @@ class Engine {
   EngineMetrics Metrics() const;  // thread-safe snapshot, as of the last step
   const EngineConfig& config() const;
   const ExecutorInfo& executor_info() const;
+  const FrameCapacity& frame_capacity() const;  // of the frames that observers see
   uint64_t kv_tokens() const;  // token places of the pool
   Pager& pager();              // engine thread, or while nothing runs
   // On the engine thread between steps; nullptr = none. Not owned.

@@ -10,6 +10,8 @@
 #include "engine/engine.h"
 #include "engine/event_queue.h"
 #include "engine/published.h"
+#include "transport/copy_engine.h"
+#include "transport/train_merger.h"
 
 namespace kvrm {
 
@@ -56,6 +58,8 @@ struct Engine::State {
   std::unique_ptr<Pager> pager;
   std::unique_ptr<Executor> executor;
   std::unique_ptr<FrameBuilder> frames;
+  TrainMerger merger;
+  CpuCopyEngine copy_engine;
   Scheduler scheduler;
   const PrefixAdopter adopt_prefix;  // empty: no prefix cache
   Sampler sampler;
@@ -73,6 +77,7 @@ struct Engine::State {
   // ---- the step in hand; vectors are sized at construction
   uint64_t epoch = 0;
   int64_t step_begin_us = 0;       // the one reading of the clock that may decide something
+  bool stepped_last = false;       // no pause since the last step
   const StepPlan* plan = nullptr;  // the scheduler's, until its next Plan
   std::vector<Row> rows;
   std::vector<SlotHead> slots;
@@ -88,6 +93,7 @@ struct Engine::State {
   void WaitForEvents();
   void Tidy();
   bool DrainEvents();
+  void NoteStepBegin();
   void PlanAndEdit();
   bool Commit();
   void MovePages();

@@ -87,6 +87,22 @@ void AddService(Families& out, const Service& service) {
             service.stalled() ? 1 : 0);
 }
 
+// Copies, by cause. Reads in place are another family, never added to these.
+void AddCopies(Families& out, const CopyCounters& copies) {
+  constexpr const char* kCauses[kNumCopyCauses] = {"cow",  "stage",  "publish",
+                                                   "park", "resume", "compact"};
+  const auto add = [&](const char* name, const char* help, const uint64_t* by_cause) {
+    auto& family = out.Family(MetricType::Counter, name, help);
+    for (uint32_t cause = 0; cause < kNumCopyCauses; ++cause) {
+      Families::Add(family, {{"cause", kCauses[cause]}}, Number(by_cause[cause]));
+    }
+  };
+  add("kvrm_copy_pieces_total", "Pieces to copy, before neighbours were merged",
+      copies.copy_pieces);
+  add("kvrm_copies_total", "Copies made, each one contiguous piece", copies.copies);
+  add("kvrm_copy_bytes_total", "Bytes copied", copies.copy_bytes);
+}
+
 void AddEngine(Families& out, const Engine& engine) {
   const EngineMetrics m = engine.Metrics();
   out.Gauge("kvrm_running", "Sequences that hold a slot", m.running);
@@ -109,6 +125,7 @@ void AddEngine(Families& out, const Engine& engine) {
   out.Gauge("kvrm_kv_tokens_capacity", "Token places of the pool", Number(engine.kv_tokens()));
   out.Gauge("kvrm_read_runs", "Runs of adjacent pages of all open sequences",
             Number(m.pager.read_runs));
+  AddCopies(out, m.copies);
   auto& seconds =
       out.Family(MetricType::Counter, "kvrm_step_seconds_total", "Time spent in steps, by phase");
   const std::pair<const char*, int64_t> phases[] = {{"plan", m.plan_us},

@@ -338,7 +338,8 @@ TEST(Server, MetricsAreTextThatCountsWhatHappened) {
   for (const char* line :
        {"kvrm_requests_total{api=\"chat\"} 1\n", "kvrm_output_tokens_total 4\n", "kvrm_ready 1\n",
         "kvrm_http_responses_total{route=\"other\",status=\"404\"} 1\n",
-        "kvrm_choices_finished_total{reason=\"stop\"} 1\n", "# TYPE kvrm_kv_pages gauge\n"}) {
+        "kvrm_choices_finished_total{reason=\"stop\"} 1\n", "# TYPE kvrm_kv_pages gauge\n",
+        "kvrm_copies_total{cause=\"cow\"} 0\n"}) {
     EXPECT_NE(metrics.body.find(line), std::string::npos) << line << metrics.body;
   }
 }
