@@ -18,7 +18,9 @@ SchedulerConfig SchedulerConfigOf(const EngineConfig& config, const ExecutorInfo
           .max_rows = widest,
           .prompt_rows = prompt_rows,
           .mixed_prompt_rows = std::min(config.mixed_prompt_rows, prompt_rows),
-          .chunk_rows = config.chunk_rows};
+          .chunk_rows = config.chunk_rows,
+          .max_step_us = config.max_itl_us,
+          .step_samples = info.step_samples};
 }
 
 Error Refuse(const std::string& field, uint64_t value, const std::string& range) {
@@ -37,6 +39,10 @@ Status CheckConfig(const EngineConfig& config, const Pager& pager, const Executo
   }
   if (config.mixed_prompt_rows == 0) {
     return Refuse("mixed_prompt_rows", 0, "at least 1, or prompts would never advance");
+  }
+  if (config.max_itl_us < 0 && config.max_itl_us != kAutoMaxItl) {
+    return InvalidInput("max_itl_us is " + std::to_string(config.max_itl_us) +
+                        ", but must be at least 0");
   }
   if (config.max_queued == 0) return Refuse("max_queued", 0, "at least 1");
   if (info.vocab == 0) return Refuse("the executor's vocabulary", 0, "at least 1");
@@ -64,6 +70,15 @@ uint32_t PagesPerSlot(const KvGeometry& geometry, uint32_t max_seq_tokens) {
     pages = std::max(pages, (max_seq_tokens + group.page_tokens - 1) / group.page_tokens);
   }
   return pages;
+}
+
+int64_t AutoMaxItlUs(const EngineConfig& config, const ExecutorInfo& info) {
+  constexpr double kLeastUs = 50'000, kRoom = 1.5;
+  const CostModel cost(info.step_samples);
+  if (!cost.known()) return 0;
+  const StepShape decoding{.decode_rows = config.max_slots,
+                           .decode_tokens = uint64_t{config.max_slots} * config.max_seq_tokens / 2};
+  return static_cast<int64_t>(std::max(kLeastUs, kRoom * cost.PredictUs(decoding)));
 }
 
 // Prints all violations, then stops the process.
@@ -153,8 +168,10 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config,
       .max_rows = info.max_rows[static_cast<uint32_t>(ProgramKind::kPrefill)],
       .max_pages = PagesPerSlot(pager->geometry(), config.max_seq_tokens)};
   KVRM_ASSIGN_OR_RETURN(auto frames, FrameBuilder::Create(pager->geometry(), capacity));
+  EngineConfig resolved = config;
+  if (config.max_itl_us == kAutoMaxItl) resolved.max_itl_us = AutoMaxItlUs(config, info);
   return std::unique_ptr<Engine>(new Engine(std::make_unique<State>(
-      config, std::move(pager), std::move(executor), std::move(frames), clock)));
+      resolved, std::move(pager), std::move(executor), std::move(frames), clock)));
 }
 
 Status Engine::Check(const GenerateRequest& request) const {

@@ -66,7 +66,12 @@ struct GenerateRequest {
   std::vector<TokenId> end_tokens;  // ids that end it (kEnd); empty with ignore_eos
   EventSink* sink = nullptr;        // outlives the request
   uint64_t tenant = 0;              // prefixes are shared within a tenant only
+  int32_t priority = 0;             // higher first
 };
+
+// max_itl_us: the larger of 50 ms and 1.5 times a decode step of all slots at half the context, as
+// the executor's samples tell; none where it took none.
+inline constexpr int64_t kAutoMaxItl = -1;
 
 struct EngineConfig {
   uint32_t max_slots = 32;
@@ -74,6 +79,7 @@ struct EngineConfig {
   uint32_t max_queued = 4096;
   uint32_t chunk_rows = 0;  // --chunk: most prompt rows of a sequence in a step; 0 = auto
   uint32_t mixed_prompt_rows = 64;
+  int64_t max_itl_us = 0;  // gap between two tokens of a stream that steps are planned for; 0 = none
   bool prefix_cache = true;  // pages of earlier prompts and answers are found by their tokens
   bool validate_each_step = false;  // laws I2, I6 and frame validation after each step (tests)
 };

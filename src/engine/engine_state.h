@@ -77,6 +77,7 @@ struct Engine::State {
   // ---- the step in hand; vectors are sized at construction
   uint64_t epoch = 0;
   int64_t step_begin_us = 0;       // the one reading of the clock that may decide something
+  bool stepped_last = false;       // no pause since the last step
   const StepPlan* plan = nullptr;  // the scheduler's, until its next Plan
   std::vector<Row> rows;
   std::vector<SlotHead> slots;
@@ -92,6 +93,7 @@ struct Engine::State {
   void WaitForEvents();
   void Tidy();
   bool DrainEvents();
+  void NoteStepBegin();
   void PlanAndEdit();
   bool Commit();
   void MovePages();

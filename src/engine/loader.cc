@@ -100,6 +100,7 @@ Result<std::unique_ptr<Runtime>> Load(const GgufFile& file, const RuntimeOptions
                         Engine::Create({.max_slots = options.max_slots,
                                         .max_seq_tokens = memory.ctx,
                                         .chunk_rows = options.chunk_rows,
+                                        .max_itl_us = options.max_itl_us,
                                         .prefix_cache = options.prefix_cache,
                                         .validate_each_step = options.validate_each_step},
                                        std::move(pager), std::move(executor), *runtime->clock));

@@ -20,12 +20,13 @@ struct RuntimeOptions {
   KvFormat kv_format = KvFormat::kF16;
   uint32_t num_threads = 0;  // 0 = CPUs allowed to this process
   uint32_t max_slots = 32;
-  uint32_t ctx = 0;                 // per sequence; 0 = the model's, capped at what fits
-  uint64_t kv_bytes = 0;            // 0 = a quarter of the memory that the cgroup allows
+  uint32_t ctx = 0;                    // per sequence; 0 = the model's, capped at what fits
+  uint64_t kv_bytes = 0;               // 0 = a quarter of the memory that the cgroup allows
   uint64_t kv_keep_bytes = 32u << 20;  // cached pages that stay when idle
   bool prefix_cache = true;
   uint64_t memory_limit_bytes = 0;  // tests; 0 = MemoryLimitBytes()
   uint32_t chunk_rows = 0;
+  int64_t max_itl_us = kAutoMaxItl;
   SimdLevel simd = SimdLevel::kAuto;
   bool validate_each_step = false;
   uint64_t scatter_seed = 0;     // tests: no two adjacent pages

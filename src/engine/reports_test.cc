@@ -44,7 +44,8 @@ TEST(B001, ARepeatedPromptBesideANewcomerGetsItsSoloTokens) {
       rig.Drain();
       EXPECT_EQ(rig.stream(id_a).tokens, Solo(a, 120).tokens);
       EXPECT_EQ(rig.stream(id_b).tokens, Solo(b, 120).tokens);
-      EXPECT_EQ(rig.stream(id_a).finish.timings.cached_tokens, 0u);
+      const uint32_t cached = rig.stream(id_a).finish.timings.cached_tokens;
+      EXPECT_TRUE(cached == 32 || (newcomer_first && cached == 0)) << cached;
     }
   }
 }

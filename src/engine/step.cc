@@ -31,11 +31,12 @@ class Laps {
 }  // namespace
 
 bool Engine::State::Step() {
-  if (!DrainEvents()) return false;
+  if (!DrainEvents()) return stepped_last = false;
   Laps laps;
   PlanAndEdit();
   laps.Add(&metrics.plan_us);
-  if (!Commit()) return true;
+  stepped_last = Commit();
+  if (!stepped_last) return true;
   laps.Add(&metrics.edit_commit_us);
   MovePages();
   RunProgram();
@@ -93,8 +94,16 @@ bool Engine::State::DrainEvents() {
   const bool work = !scheduler.idle() || !ended.empty();
   if (!work && !drained.empty()) PublishMetrics();
   drained.clear();
-  if (work) step_begin_us = clock.NowUs();
+  if (work) NoteStepBegin();
   return work;
+}
+
+// The one reading of the clock in a step. What lies between two steps is what a stream waits for a
+// token, so that is what the cost model learns; a pause of the engine is not.
+void Engine::State::NoteStepBegin() {
+  const int64_t now_us = clock.NowUs();
+  if (stepped_last) scheduler.OnStepTimed(now_us - step_begin_us);
+  step_begin_us = now_us;
 }
 
 void Engine::State::Accept(Event& event) {
@@ -107,7 +116,7 @@ void Engine::State::Accept(Event& event) {
   const uint32_t asked = request->request.max_new_tokens;
   request->max_tokens = request->prompt_tokens + (asked == 0 ? room : std::min(asked, room));
   request->submit_us = event.submit_us;
-  scheduler.Add(request->id, request->prompt_tokens);
+  scheduler.Add(request->id, request->prompt_tokens, request->request.priority);
   tidy = tidying = false;
   ++metrics.requests_submitted;
   live.emplace(request->id, std::move(request));

@@ -4,9 +4,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "exec/bound_program.h"
 #include "exec/dispatch.h"
 #include "exec/step_tables.h"
@@ -56,6 +58,7 @@ class CpuExecutor final : public Executor {
 
   Status BuildPrograms();
   Status BuildConstants();
+  void TakeStepSamples();
   ProgramKind Choose(uint32_t num_rows) const;
   StepResult Run(ProgramKind kind, const FrameView& frame, ReplayTrace* trace);
   static void RunRegion(void* arg, uint32_t worker);
@@ -193,9 +196,43 @@ void CpuExecutor::WarmUp() {
     }
     if (config_.protect_program) programs_[i]->ProtectReadOnly();
   }
+  TakeStepSamples();
   counters_ = ExecutorCounters{};
   std::copy(std::begin(warm_hash_), std::end(warm_hash_), std::begin(counters_.replay_hash));
   warm_ = true;
+}
+
+// A few steps, each timed at its best of two, for the scheduler's cost model: row counts at place
+// 0, then a lone row and a piece of a prompt far out. Slow weights are not waited for: a step that
+// is going to take more than kLongestSample is left out.
+void CpuExecutor::TakeStepSamples() {
+  constexpr int64_t kLongestSampleUs = 100'000;
+  constexpr uint32_t kFar = 2048, kPieceRows = 32;
+  const uint32_t widest = info_.max_rows[kNumPrograms - 1];
+  const uint32_t far = std::min(kFar, config_.max_seq_tokens - 1);
+  WarmUpFrame frame(config_.geometry, widest, info_.max_logits, far);
+  SystemClock clock;
+  const auto take = [&](uint32_t rows, uint32_t position) {
+    int64_t best_us = std::numeric_limits<int64_t>::max();
+    for (int i = 0; i < 2; ++i) {
+      const FrameView view = position == 0 ? frame.View(rows) : frame.View(rows, position);
+      const int64_t begin_us = clock.NowUs();
+      ReplayTrace trace;
+      Run(Choose(rows), view, &trace);
+      best_us = std::min(best_us, clock.NowUs() - begin_us);
+    }
+    info_.step_samples.push_back({rows, position, std::max<int64_t>(best_us, 1)});
+    return best_us;
+  };
+  int64_t row_us = 0;
+  for (const uint32_t rows : {1u, info_.max_slots, 4 * kPieceRows}) {
+    if (rows > widest || rows * row_us > kLongestSampleUs) continue;
+    if (!info_.step_samples.empty() && info_.step_samples.back().rows >= rows) continue;
+    row_us = take(rows, 0) / rows;
+  }
+  for (const uint32_t rows : {1u, kPieceRows}) {
+    if (rows <= widest && far >= 2 * rows && 2 * rows * row_us <= kLongestSampleUs) take(rows, far);
+  }
 }
 
 ProgramKind CpuExecutor::Choose(uint32_t num_rows) const {

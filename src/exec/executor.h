@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
+#include "base/step_sample.h"
 #include "frame/frame.h"
 
 namespace kvrm {
@@ -28,6 +30,8 @@ struct ExecutorInfo {
   uint32_t max_slots = 0;
   uint32_t max_rows[kNumPrograms] = {};  // row capacity of each program, ascending
   uint32_t max_logits = 0;               // rows of the logits buffer
+  // What steps took at warm-up, for whoever predicts them; empty where nothing was measured.
+  std::vector<StepSample> step_samples;
 };
 
 enum RowStatus : uint8_t { kRowOk = 0, kRowNonFinite = 1 };
@@ -55,8 +59,8 @@ class Executor {
  public:
   virtual ~Executor() = default;
   virtual const ExecutorInfo& info() const = 0;
-  // Replays each program once at 0, 1 and all rows against the null page, touches every buffer and
-  // fixes the replay hashes. Must run once, before the first Replay.
+  // Replays each program once at 0, 1 and all rows against the null page, touches every buffer,
+  // fixes the replay hashes and takes the step samples. Must run once, before the first Replay.
   virtual void WarmUp() = 0;
   virtual StepResult Replay(const FrameView& frame) = 0;
   virtual const ExecutorCounters& counters() const = 0;

@@ -3,11 +3,13 @@
 // calls give the same plans.
 //
 // Order of a plan: decode rows first (one for each sequence that has computed its prompt), then
-// prompt rows of waiting prompts, oldest admission first, up to `prompt_rows` in all and the widest
-// program's room. While a prompt waits each step advances some prompt. A sequence that was deferred
-// (no room) is left out of that step alone. When nothing can run because of room, the youngest
-// admitted sequence is preempted by recompute: its pages are trimmed and it queues again, first in
-// line, with what it has generated as part of its prompt; the oldest always progresses.
+// prompt rows. How many of these is told by the gap budget and the cost model where something
+// decodes, else by the widest program; prompts share them in turns, so that a short one is not
+// stuck behind a long one. While a prompt waits each step advances some prompt. A sequence that was
+// deferred (no room) is left out of that step alone. When nothing can run because of room, a
+// sequence is preempted by recompute: its pages are trimmed and it queues again, first of its
+// priority, with what it has generated as part of its prompt. Victims are those that lose least
+// work.
 //
 // A newcomer, or one that comes back, may find the beginning of what it knows in the prefix index:
 // then its rows begin where that ends. The scheduler knows no tokens; the host adopts for it.
@@ -29,6 +31,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "pager/pager.h"
+#include "sched/cost_model.h"
 
 namespace kvrm {
 
@@ -38,7 +41,14 @@ struct SchedulerConfig {
   uint32_t prompt_rows = 512;       // most prompt rows in one step when nothing decodes
   uint32_t mixed_prompt_rows = 64;  // most prompt rows in a step that decodes too
   uint32_t chunk_rows = 0;  // most prompt rows of one sequence in a step; 0 = no further bound
+  uint32_t prompt_quantum = 256;         // prompt rows of a turn
+  int64_t max_step_us = 0;               // gap budget of a step that decodes; 0 = none
+  std::vector<StepSample> step_samples;  // of the cost model; none: mixed_prompt_rows rules
 };
+
+// Tokens that a sequence which was preempted gains, once it runs again, before it may be a victim
+// anew.
+inline constexpr uint32_t kLeastTokensOfAResumed = 32;
 
 struct PlannedRows {
   RequestId request;
@@ -62,6 +72,7 @@ struct StepPlan {
   std::vector<RequestId> unserviceable;  // can never fit; removed
   uint32_t num_rows = 0, num_prompt_rows = 0, num_logits = 0;
   uint32_t deferred = 0;
+  StepShape shape;             // what it computes, as the cost model counts
   uint32_t cached_tokens = 0;  // of the admitted: rows that need not be computed
 };
 
@@ -76,8 +87,9 @@ class Scheduler {
   explicit Scheduler(const SchedulerConfig& config);
   ~Scheduler();
 
-  // Queues a request whose known tokens (prompt) number `num_tokens` >= 1.
-  void Add(RequestId id, uint32_t num_tokens);
+  // Queues a request whose known tokens (prompt) number `num_tokens` >= 1. Higher priorities come
+  // first and are preempted last; equals queue in the order in which they came.
+  void Add(RequestId id, uint32_t num_tokens, int32_t priority = 0);
   // Drops a request wherever it is; a running one's sequence is closed in `pager`.
   void Remove(RequestId id, Pager& pager);
   // One more token is known (sampled): the next plan may compute it.
@@ -89,6 +101,9 @@ class Scheduler {
   const StepPlan& Plan(Pager& pager, const PrefixAdopter& adopt = nullptr);
   // The step ran: rows of the last plan are computed.
   void OnStepDone();
+  // The last step that was done took `us`: the cost model learns. Not called where the engine
+  // slept.
+  void OnStepTimed(int64_t us);
   // The step was rolled back: nothing of the last plan happened.
   void OnStepRolledBack();
 
@@ -98,9 +113,11 @@ class Scheduler {
   // Prompt rows of its first admission that need not be computed, because they were cached.
   uint32_t num_cached_tokens(RequestId id) const;
   SchedulerCounters counters() const;
+  const CostModel& cost() const;
+
+  struct State;  // of this folder's sources
 
  private:
-  struct State;
   std::unique_ptr<State> state_;
 };
 
