@@ -27,12 +27,30 @@ std::unique_ptr<FrameBuilder> MakeBuilder(const PagerConfig& config) {
   return std::move(builder).value();
 }
 
+// The first part in which two snapshots differ.
+std::string Difference(const PagerSnapshot& is, const PagerSnapshot& should) {
+  for (size_t g = 0; g < is.groups.size(); ++g) {
+    const PagerSnapshot::Group &a = is.groups[g], &b = should.groups[g];
+    const std::string group = "of group " + std::to_string(g);
+    if (a.superblocks != b.superblocks) return "superblocks " + group;
+    if (a.reference_counts != b.reference_counts) return "reference counts " + group;
+    if (a.limbo != b.limbo) return "limbo " + group;
+    if (a.cached != b.cached) return "cached pages " + group;
+    if (a.indexed != b.indexed) return "indexed pages " + group;
+    if (a.sequences != b.sequences) return "sequences " + group;
+    if (a.books != b.books) return "books " + group;
+  }
+  return is == should ? "" : "epochs or kv_bytes";
+}
+
 }  // namespace
 
 HeartMachine::HeartMachine(const Setup& setup, const MachineOptions& options)
     : setup_(setup),
       options_(options),
       config_(setup.Config()),
+      slides_(std::any_of(setup.groups.begin(), setup.groups.end(),
+                          [](const SetupGroup& group) { return group.window_tokens > 0; })),
       pager_(MakePager(config_)),
       builder_(MakeBuilder(config_)),
       store_(*pager_),
@@ -104,8 +122,8 @@ void HeartMachine::RollbackStep() {
   adopted_.clear();
   mark_.reset();
   evicted_ = pager_->counters().prefix_pages_evicted;
-  Expect(pager_->Snapshot() == *snapshot_before_step_,
-         "I2: RollbackStep leaves what was before the step");
+  const std::string differs = Difference(pager_->Snapshot(), *snapshot_before_step_);
+  Expect(differs.empty(), ("I2: RollbackStep leaves what was before the step: " + differs).c_str());
   CompareAll();
 }
 
@@ -132,9 +150,9 @@ void HeartMachine::Commit() {
     wrong_ = reader_.Run(frame, pager_->page_copies(), slots);
     return;
   }
+  if (options_.complete_too_early) Complete(epoch);
   RunPending();
   delayed_.Keep(frame, pager_->page_copies(), slots);
-  if (options_.complete_too_early) Complete(epoch);
 }
 
 void HeartMachine::RunPending() {
@@ -353,6 +371,8 @@ std::optional<std::string> HeartMachine::Finish() {
   for (uint32_t g = 0; g < oracle_.groups.size(); ++g) {
     const PagerBooks books = pager_->books(g);
     Expect(books.in_use == 1 && books.limbo + books.cached == 0, "everything comes back", g);
+    Expect(books.superblocks == 1, "an idle pool keeps the null page's superblock alone",
+           books.superblocks, 1);
   }
   if (!wrong_) CompareAll();
   return wrong_;

@@ -97,6 +97,7 @@ class HeartMachine {
   const Setup& setup_;
   const MachineOptions options_;
   const PagerConfig config_;
+  const bool slides_;  // some group does
   std::unique_ptr<Pager> pager_;
   std::unique_ptr<FrameBuilder> builder_;
   ShadowStore store_;

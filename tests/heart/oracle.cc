@@ -47,6 +47,7 @@ void OracleSequence::Truncate(uint32_t from) {
   chain.resize(from);
   epochs.resize(from);
   written = std::min(written, from);
+  entered_tokens = std::min(entered_tokens, from);
 }
 
 uint64_t OracleGroup::used() const {

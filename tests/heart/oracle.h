@@ -33,6 +33,7 @@ struct OracleSequence {
   std::vector<uint64_t> chain;   // [tokens]
   std::vector<uint64_t> epochs;  // [tokens] epoch whose rows write the place
   uint32_t written = 0;          // places that need no row in this step
+  uint32_t entered_tokens = 0;   // IndexPrefix went so far
   bool lossy = false;
   std::vector<std::vector<uint32_t>> pages;  // [group][index from 0 on]; 0 = a hole
 

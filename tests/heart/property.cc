@@ -3,6 +3,7 @@
 #include <rapidcheck.h>
 #include <rapidcheck/state.h>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <ostream>
 #include <unordered_map>
@@ -60,6 +61,16 @@ Script ScriptOf(uint32_t setup, const rc::detail::FailureResult& failure) {
   return ParseScript(text, &error).value_or(Script{});
 }
 
+void Add(const PagerCounters& counters, PagerCounters& sum) {
+  constexpr size_t kCounters = sizeof(PagerCounters) / sizeof(uint64_t);
+  static_assert(sizeof(PagerCounters) == kCounters * sizeof(uint64_t));
+  uint64_t each[kCounters], all[kCounters];
+  std::memcpy(each, &counters, sizeof(each));
+  std::memcpy(all, &sum, sizeof(all));
+  for (size_t i = 0; i < kCounters; ++i) all[i] += each[i];
+  std::memcpy(&sum, all, sizeof(all));
+}
+
 uint64_t NumberOr(const char* name, uint64_t otherwise) {
   const char* value = std::getenv(name);
   return value == nullptr ? otherwise : std::strtoull(value, nullptr, 10);
@@ -75,6 +86,7 @@ PropertyResult CheckRandomScripts(uint32_t setup, const PropertyOptions& options
     rc::state::check(ScriptModel{}, machine, NextCommand);
     const auto wrong = machine.Finish();
     result.operations += machine.operations();
+    Add(machine.counters(), result.counters);
     if (wrong) RC_FAIL("at the end: " + *wrong);
   };
   rc::detail::TestParams params;

@@ -16,6 +16,7 @@ struct PropertyOptions {
 };
 struct PropertyResult {
   uint64_t operations = 0;
+  PagerCounters counters;  // summed over all scripts
   uint64_t last_seed = 0;  // the one that failed, if one did
   std::string what;        // empty: every script held
   Script script;           // the smallest that failed

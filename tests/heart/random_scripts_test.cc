@@ -1,6 +1,7 @@
 // Random scripts on every setup: whatever the verbs do, pager, frame and executors agree with the
 // oracle and the shadow store. Seed and length: KVRM_HEART_SEED, KVRM_HEART_OPERATIONS.
 #include <cstdio>
+#include <iterator>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -14,6 +15,8 @@ uint64_t OperationsPerSetup() { return OperationsOr(1'000'000) / Setups().size()
 
 class RandomScripts : public ::testing::TestWithParam<uint32_t> {
  protected:
+  static uint64_t FirstSeed() { return 1 + 10'000 * uint64_t{GetParam()}; }
+
   void Check(const PropertyOptions& options) {
     const PropertyResult result = CheckRandomScripts(GetParam(), options);
     std::printf("seeds %llu to %llu, %llu operations\n",
@@ -28,13 +31,41 @@ class RandomScripts : public ::testing::TestWithParam<uint32_t> {
 };
 
 TEST_P(RandomScripts, AgreeWithTheOracle) {
-  Check({.seed = SeedOr(1), .operations = OperationsPerSetup()});
+  Check({.seed = SeedOr(FirstSeed()), .operations = OperationsPerSetup()});
 }
 
 TEST_P(RandomScripts, RollBackAfterEveryEdit) {
   Check({.machine = {.fail_after_every_edit = true},
-         .seed = SeedOr(1),
-         .operations = OperationsPerSetup() / 4});
+         .seed = SeedOr(FirstSeed()),
+         .operations = OperationsPerSetup() / 4,
+         .script_lines = 100});
+}
+
+// A random test that never comes to the hard parts proves little: what all the setups together did.
+TEST(RandomScriptsReach, EverythingThatThePagerCounts) {
+  PagerCounters sum;
+  const auto add = [&](uint64_t PagerCounters::* counter, const PagerCounters& counters) {
+    sum.*counter += counters.*counter;
+  };
+  constexpr uint64_t PagerCounters::* kReached[] = {
+      &PagerCounters::deferred,
+      &PagerCounters::unserviceable,
+      &PagerCounters::copy_on_write,
+      &PagerCounters::savepoint_rollbacks,
+      &PagerCounters::slid_pages,
+      &PagerCounters::superblocks_given_back,
+      &PagerCounters::prefix_hit_tokens,
+      &PagerCounters::prefix_pages_indexed,
+      &PagerCounters::prefix_pages_evicted,
+      &PagerCounters::prefix_collisions,
+  };
+  for (uint32_t setup = 0; setup < Setups().size(); ++setup) {
+    const auto counters = CheckRandomScripts(setup, {.seed = 1, .operations = 3'000}).counters;
+    for (const auto counter : kReached) add(counter, counters);
+  }
+  for (size_t i = 0; i < std::size(kReached); ++i) {
+    EXPECT_GT(sum.*kReached[i], 50u) << "counter " << i << " of the list above";
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Heart, RandomScripts,
