@@ -68,6 +68,10 @@ constexpr OptionSpec kOptions[] = {
      "format of keys and values", kEngineCommands | kStepCommands},
     {"kv-bytes", '\0', "", kBytes, kSetting, false, 0, 1125899906842624.0, "", "0", "SIZE",
      "memory for keys and values; 0: a quarter of what the cgroup allows", kEngineCommands},
+    {"max-itl-ms", '\0', "", kInt, kSetting, false, 0, 3'600'000, "auto", "auto", "MS|auto",
+     "gap between two tokens of a stream that prompts are cut for; 0: none; auto: the larger of 50 ms "
+     "and 1.5 decode steps of all slots at half the context",
+     kEngineCommands},
     {"kv-keep", '\0', "", kBytes, kSetting, false, 0, 1125899906842624.0, "", "32MiB", "SIZE",
      "of cached keys and values, what stays when nothing has come for a second", kEngineCommands},
     {"prefix-cache", '\0', "", kChoice, kSetting, false, 0, 0, "on|off", "on", "on|off",
@@ -231,7 +235,8 @@ std::string ValueRule(const OptionSpec& option) {
     case OptionType::kFlag:
       return "no value";
     case OptionType::kInt:
-      return "a whole number, " + Number(option.min) + " to " + Number(option.max);
+      return "a whole number, " + Number(option.min) + " to " + Number(option.max) +
+             (option.choices.empty() ? "" : ", or " + std::string(option.choices));
     case OptionType::kFloat:
       return "a number, " + Number(option.min) + " to " + Number(option.max);
     case OptionType::kBytes:

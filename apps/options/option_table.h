@@ -44,12 +44,14 @@ const CommandSpec* FindCommand(std::string_view name);  // nullptr = none
 
 enum class OptionType : uint8_t {
   kFlag,    // no value
-  kInt,     // decimal, within [min, max]
+  kInt,     // decimal, within [min, max]; or the one word of `choices`, if any: kAutoValue
   kFloat,   // finite, within [min, max]
   kBytes,   // a size: 123, 512MiB, 8GiB, 1.5G (all powers of 1024)
   kText,    // any text
   kChoice,  // one of `choices`
 };
+
+inline constexpr int64_t kAutoValue = -1;
 
 // Where a value may come from besides the command line.
 enum class OptionScope : uint8_t {
@@ -65,7 +67,7 @@ struct OptionSpec {
   OptionScope scope;
   bool repeated;             // may be given several times, in order
   double min, max;           // kInt, kFloat, kBytes, inclusive
-  std::string_view choices;  // kChoice: "f32|f16"
+  std::string_view choices;  // kChoice: "f32|f16"; kInt: "" or "auto"
   std::string_view default_text;
   std::string_view value_name;  // "N", "FILE"
   std::string_view help;        // one line

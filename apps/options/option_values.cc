@@ -201,7 +201,10 @@ class OptionParser {
     const OptionSpec& spec = *entry.spec;
     const std::string& text = entry.texts.back();
     bool ok = false;
-    if (spec.type == OptionType::kInt) {
+    if (spec.type == OptionType::kInt && !text.empty() && text == spec.choices) {
+      entry.integer = kAutoValue;
+      ok = true;
+    } else if (spec.type == OptionType::kInt) {
       ok = ParseWhole(text, entry.integer) && static_cast<double>(entry.integer) >= spec.min &&
            static_cast<double>(entry.integer) <= spec.max;
     } else if (spec.type == OptionType::kFloat) {

@@ -23,6 +23,8 @@ RuntimeOptions RuntimeOptionsOf(const OptionValues& values, const std::string& m
   options.max_slots = static_cast<uint32_t>(values.Int("slots"));
   options.ctx = static_cast<uint32_t>(values.Int("ctx"));
   options.kv_bytes = values.Bytes("kv-bytes");
+  const int64_t max_itl_ms = values.Int("max-itl-ms");
+  options.max_itl_us = max_itl_ms < 0 ? kAutoMaxItl : 1000 * max_itl_ms;
   options.kv_keep_bytes = values.Bytes("kv-keep");
   options.prefix_cache = values.Text("prefix-cache") == "on";
   options.chunk_rows = static_cast<uint32_t>(values.Int("chunk"));
@@ -54,11 +56,14 @@ std::string Banner(const Runtime& runtime, const std::string& model_path) {
   std::string file = std::filesystem::path(model_path).filename().string();
   const std::string& name = runtime.model->config().name;
   if (!name.empty()) file += " (" + ForMessage(name) + ")";
-  return fmt::format("{}: {}, {} of weights; KV {} = {} tokens; ctx {} x {} slots; {} threads, {}",
-                     file, runtime.model->encoding_summary(),
-                     SizeText(runtime.model->weight_bytes()), SizeText(runtime.kv_bytes),
-                     engine.kv_tokens(), runtime.ctx, engine.config().max_slots,
-                     runtime.pool->num_threads(), engine.executor_info().name);
+  const int64_t max_itl_us = engine.config().max_itl_us;
+  const std::string gap =
+      max_itl_us == 0 ? "no gap budget" : fmt::format("gap budget {} ms", max_itl_us / 1000);
+  return fmt::format(
+      "{}: {}, {} of weights; KV {} = {} tokens; ctx {} x {} slots; {} threads, {}; {}", file,
+      runtime.model->encoding_summary(), SizeText(runtime.model->weight_bytes()),
+      SizeText(runtime.kv_bytes), engine.kv_tokens(), runtime.ctx, engine.config().max_slots,
+      runtime.pool->num_threads(), engine.executor_info().name, gap);
 }
 
 std::vector<TokenId> EncodePrompt(const Tokenizer& tokenizer, std::string_view text) {
