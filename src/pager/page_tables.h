@@ -27,8 +27,11 @@ struct PageRun {
 
 class PageTables {
  public:
-  PageTables(uint32_t max_slots, uint32_t max_pages, uint32_t pages_per_superblock)
+  // `slides`: holes in front are a window's, and first() counts them; else first() stays 0.
+  PageTables(uint32_t max_slots, uint32_t max_pages, uint32_t pages_per_superblock,
+             bool slides = false)
       : max_pages_(max_pages),
+        slides_(slides),
         pages_per_superblock_(pages_per_superblock),
         pages_(size_t{max_slots} * max_pages),
         counts_(max_slots),
@@ -57,7 +60,7 @@ class PageTables {
     counts_[slot] += run.count;
     Write(slot, index, run);
     if (run.holes()) {
-      if (firsts_[slot] == index) firsts_[slot] += run.count;
+      if (slides_ && firsts_[slot] == index) firsts_[slot] += run.count;
       return false;
     }
     const bool extends = Continues(slot, index);
@@ -141,6 +144,7 @@ class PageTables {
   }
 
   const uint32_t max_pages_;
+  const bool slides_;
   const uint32_t pages_per_superblock_;
   std::vector<PageId> pages_;     // [max_slots][max_pages]
   std::vector<uint32_t> counts_;  // [max_slots]

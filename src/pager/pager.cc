@@ -98,7 +98,8 @@ Result<std::unique_ptr<Pager>> Pager::Create(const PagerConfig& config) {
       }
       groups.push_back({PagePool(group, std::move(range), {config.poison_freed, seed}),
                         PageTables(config.max_slots, static_cast<uint32_t>(max_pages),
-                                   group.pages_per_superblock)});
+                                   group.pages_per_superblock,
+                                   /*slides=*/group.kind == KvGroupKind::kSliding)});
     }
     auto state = std::make_unique<State>(config, std::move(groups));
     state->Check(/*tier=*/2);

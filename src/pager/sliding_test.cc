@@ -208,6 +208,19 @@ TEST(ColdPages, BecomeHolesAndComeBackOnRollback) {
   EXPECT_EQ(pager->counters().read_runs, 2u);
 }
 
+TEST(ColdPages, AClosedSequenceComesBackWithItsHolesOnRollback) {
+  const auto pager = MakePager(TinyConfig(8));
+  pager->BeginStep();
+  const SeqId seq = OpenWith(*pager, 17);
+  CommitAndComplete(*pager);
+  const PagerSnapshot before = pager->Snapshot();
+  pager->BeginStep();
+  pager->TrimPages(seq, 0, 0, 16);
+  pager->Close(seq);
+  pager->RollbackStep();
+  EXPECT_EQ(pager->Snapshot(), before);
+}
+
 TEST(ColdPages, NeverTakeTheLastPageAndNeverLeaveAWrittenPageAHole) {
   const auto pager = MakePager(TinyConfig(8));
   pager->BeginStep();
