@@ -15,8 +15,8 @@
 //
 // One step of a gathered executor:
 //     frame = Publish(...)                  the executor's rows will write places kv_index
-//     Plan(frame)     -> stage copies       pool -> window: aliased, adopted, forked or resumed
-//     places
+//     Plan(frame, page_copies)              pool -> window: aliased, adopted, forked or resumed
+//                     -> stage copies       places; with the step's own page copies among them
 //     ... run the copies, run the decoder: it writes each row's K and V into its window ...
 //     Acknowledge(e)  -> publish copies     window -> pool: the rows of this step, merged over
 //     steps
@@ -27,19 +27,23 @@
 // not the contents: no copy. A truncated sequence keeps its places. A slot that another sequence
 // takes starts empty.
 //
-// Thread class: engine-thread-only. Never allocates after Create. Cost: rows, slots and deltas of
-// the frame, plus the pages that have to be copied.
+// Thread class: engine-thread-only. Never allocates after Create, but where one step needs more
+// than 2 * kMaxPending copies. Cost: rows, slots and deltas of the frame, plus the pages that have
+// to be copied; pages that are given to a slot without rows for them are looked up among the slots
+// whose rows wait.
 //
 // Invariants (ids recur in code and tests):
-//   WINDOW-1  after the stage copies of epoch e, each visible place of each live slot that is no
-//   row
-//             of e holds the bytes that the pool's page holds (or will, once published).
+//   WINDOW-1  after the stage copies of epoch e, each visible place of each slot with rows that no
+//             row of e writes holds the bytes that the pool's page holds (or will, once published).
+//             Holes are not visible.
 //   WINDOW-2  a place is staged only when it is not resident: in steady decode a plan is empty.
-//   WINDOW-3  before a page is shared, copied, indexed or left behind for good, its rows are
-//   published:
-//             publish copies of a slot are due when Hurry(slot) is called or the slot's sequence is
-//             aliased, and are cancelled for pages that it trims.
-//   WINDOW-4  an unacknowledged plan changes nothing.
+//   WINDOW-3  before a page is shared, copied or left behind for good, its rows are published:
+//             publish copies of a slot are due when Publish(slot) is called, when a frame gives one
+//             of its pages to another slot, when one of them is the source of a page copy, when a
+//             ring is about to overwrite them, and once they make a train of tau bytes; they are
+//             cancelled for pages that it trims.
+//   WINDOW-4  an unacknowledged plan makes nothing resident. Publish and page copies that were
+//             handed out are taken as made: their bytes do not depend on the step.
 #pragma once
 
 #include <cstdint>
@@ -75,15 +79,27 @@ class WindowResidency {
                                                          uint32_t max_slots, uint32_t max_pages);
   ~WindowResidency();
 
-  // The copies that `frame` needs before it runs. Planning the same epoch again gives the same
-  // plan. Valid until the next call. Requires: epochs in order, without gaps.
-  std::span<const Train> Plan(const FrameView& frame);
-  // The executor has run the planned epoch: windows hold it. Returns the copies that are due now.
+  // The copies that `frame` needs before it runs, in the order in which they must be run: rows that
+  // wait and are about to be shared, the step's copy-on-write, then what windows lack. Planning the
+  // same epoch again, after a step that failed, gives its stage copies again; the others are made
+  // once, for the failed step may have written over what they read. Valid until the next Plan.
+  // `page_copies` are Pager::page_copies() of the step: the plan makes them. A host that makes them
+  // itself, before Plan, passes none and must have called Publish for each slot that it aliased.
+  // Requires: epochs in order, without gaps; the last one acknowledged, or given up: then none of
+  // its rows counts as written. Rows that write stand at the end of their sequence: what stood past
+  // them is void.
+  std::span<const Train> Plan(const FrameView& frame,
+                              std::span<const Pager::PageCopy> page_copies = {});
+  // The executor has run the planned epoch: windows hold it. Returns the copies that are due now,
+  // valid until the next call; none when it was acknowledged before. Requires: before the next
+  // frame but one is published.
   std::span<const Train> Acknowledge(uint64_t epoch);
-  // Publish copies of `slot` that wait become due: the trains, to be run at once.
+  // Publish copies of `slot` that wait become due: the trains, to be run at once; valid until the
+  // next call. Hosts call it before they index the sequence's pages (IndexPrefix) or close it with
+  // pages that are to be kept.
   std::span<const Train> Publish(SlotId slot);
 
-  // Bytes of windows of one group, by its strides: what the host must allocate.
+  // Bytes of the windows of one group, by its strides: what the host must allocate.
   uint64_t window_bytes(uint32_t group) const;
   // Token places of (group, slot) that its window holds: [first, end).
   struct Resident {
