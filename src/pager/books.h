@@ -14,8 +14,8 @@
 //            at 0 and has no holes; in a sliding group it begins at or before the page of the first
 //            place that the next row sees; holes stand only where TrimPages made them.
 //   PAGER-7  each taken superblock sits in the bin of (longest free run, pages in use) of its map.
-//   PAGER-8  a soft run follows its sequence's last page within one superblock and is at most
-//            kSoftRunPages - 1 long; outside a step, none belongs to a slot that is free.
+//   PAGER-8  a soft run lies within one superblock and is at most kSoftRunPages - 1 long; outside a
+//            step it follows its sequence's last page, and none belongs to a slot that is free.
 //   PAGER-9  a cached page is indexed, unreferenced and complete: the epoch that wrote it is done.
 //            Each indexed page stands in one node of the prefix index, and the node names it.
 #pragma once
@@ -103,7 +103,11 @@ struct PagerSnapshot {
   uint64_t kv_bytes = 0;
   uint64_t epoch = 0;
   uint64_t completed_epoch = 0;
-  bool operator==(const PagerSnapshot&) const = default;
+  bool in_step = false;  // not compared: a step whose edits were all undone equals none
+  bool operator==(const PagerSnapshot& other) const {
+    return groups == other.groups && kv_bytes == other.kv_bytes && epoch == other.epoch &&
+           completed_epoch == other.completed_epoch;
+  }
 };
 // Returns every violation of PAGER-1..9, one line each, law id first. Empty = sound. Pure.
 std::vector<std::string> Validate(const PagerSnapshot& snapshot);

@@ -60,6 +60,9 @@ void Pager::State::NoteDeferred(const Growth* growth) {
 // Requires: MissingPages() was 0. `kept` bytes of superblocks belong to the groups after this one.
 void Pager::State::Grow(uint32_t group, uint32_t slot, const Growth& growth, uint64_t kept) {
   PageTables& tables = groups[group].tables;
+  // Its next page, and nobody knows how many follow. The first page of a short prompt does not
+  // count: many of them would lie far apart, and hold superblocks that other groups need.
+  const bool decodes = growth.pages == 1 && growth.pages_in_all == 1 && tables.num_pages(slot) > 0;
   if (growth.copies_last) CopyLastPage(group, slot, kept);
   for (uint32_t done = 0; done < growth.pages;) {
     PagePool::Request request;
@@ -68,16 +71,33 @@ void Pager::State::Grow(uint32_t group, uint32_t slot, const Growth& growth, uin
     }
     request.count = growth.pages - done;
     request.run_count = growth.pages_in_all - done;
+    request.likely_count = decodes ? kSoftRunPages : 0;
     request.spendable_bytes = spendable_bytes() - kept;
-    const PageRun run = TakeRun(group, slot, request);
+    const PageRun soft = UseSoftRun(group, slot, request.count);
+    const PageRun run = soft.count > 0 ? soft : TakeRun(group, slot, request);
     const uint32_t index = tables.num_pages(slot);
     journal.push_back({.kind = EditKind::kAppend,
                        .group = static_cast<uint8_t>(group),
                        .slot = static_cast<uint16_t>(slot),
                        .extends = tables.Push(slot, run),
+                       .decodes = decodes,
+                       .soft = soft.count > 0,
                        .index = index,
                        .page = run.page.value,
-                       .count = run.count});
+                       .count = run.count,
+                       .old_page = soft_runs[group].times_stolen(slot)});
+    // Sequences that decode in step ask for their next pages one after the other: each keeps what
+    // follows before the next one asks.
+    if (decodes && soft.count == 0) {
+      const PageRun kept_run = KeepSoftRun(group, slot);
+      if (kept_run.count > 0) {
+        journal.push_back({.kind = EditKind::kTakeSoft,
+                           .group = static_cast<uint8_t>(group),
+                           .slot = static_cast<uint16_t>(slot),
+                           .page = kept_run.page.value,
+                           .count = kept_run.count});
+      }
+    }
     done += run.count;
   }
 }
@@ -124,10 +144,11 @@ PageRun Pager::State::TakeRun(uint32_t group, uint32_t slot, const PagePool::Req
   return taken.run;
 }
 
-// Cached pages go only for pages that there are none of: a prompt's keys and values are worth more
-// than a long run.
+// First what costs least: pages that nobody has written. Cached pages go only for pages that there
+// are none of: a prompt's keys and values are worth more than a long run.
 void Pager::State::MakeRoom(uint32_t group, const PagePool::Request& request) {
   PagePool& pool = groups[group].pool;
+  while (soft_runs[group].num_slots() > 0 && !pool.Fits(request)) StealSoftRun(group);
   while (pool.free_pages() < request.count && pool.cached_pages() > 0 && !pool.Fits(request)) {
     Evict(group, pool.OldestCached());
   }
@@ -143,6 +164,58 @@ void Pager::State::Evict(uint32_t group, PageId page) {
                      .index = ForgetPage(group, page),
                      .page = page.value,
                      .count = 1});
+}
+
+// ---- soft runs
+
+PageRun Pager::State::UseSoftRun(uint32_t group, uint32_t slot, uint32_t pages) {
+  auto& [pool, tables] = groups[group];
+  const PageRun kept = soft_runs[group].Of(slot);
+  const PageRun run{kept.page, std::min(kept.count, pages)};
+  if (run.count == 0 || tables.num_pages(slot) == 0) return {kNullPage, 0};
+  if (tables.Last(slot).value + 1 != run.page.value) return {kNullPage, 0};
+  pool.UseSoft(run);
+  soft_runs[group].RemoveFirst(slot, run.count);
+  counters.soft_used += run.count;
+  return run;
+}
+
+PageRun Pager::State::KeepSoftRun(uint32_t group, uint32_t slot) {
+  auto& [pool, tables] = groups[group];
+  SoftRuns& runs = soft_runs[group];
+  if (config.scatter_seed != 0 || runs.Of(slot).count > 0) return {kNullPage, 0};
+  const uint32_t room = tables.max_pages() - tables.num_pages(slot);
+  const PageRun run = pool.TakeSoft(tables.Last(slot), std::min(kSoftRunPages - 1, room));
+  if (run.count == 0) return run;
+  runs.Add(slot, run, SoftRuns::Age::kYoungest);
+  counters.soft_taken += run.count;
+  return run;
+}
+
+void Pager::State::StealSoftRun(uint32_t group) {
+  SoftRuns& runs = soft_runs[group];
+  const uint32_t slot = runs.oldest();
+  const PageRun run = runs.Of(slot);
+  runs.RemoveFirst(slot, run.count);
+  runs.NoteStolen(slot);
+  groups[group].pool.ReleaseSoft(run);
+  counters.soft_stolen += run.count;
+  journal.push_back({.kind = EditKind::kReleaseSoft,
+                     .group = static_cast<uint8_t>(group),
+                     .slot = kNoSlot,
+                     .page = run.page.value,
+                     .count = run.count,
+                     .old_page = slot});
+}
+
+void Pager::State::SettleSoftRun(uint32_t group, uint32_t slot) {
+  auto& [pool, tables] = groups[group];
+  const PageRun run = soft_runs[group].Of(slot);
+  if (run.count == 0) return;
+  const bool follows = tables.num_pages(slot) > 0 && tables.Last(slot).value + 1 == run.page.value;
+  if (follows && slots[slot].use == SlotUse::kOpen) return;
+  soft_runs[group].RemoveFirst(slot, run.count);
+  pool.ReleaseSoft(run);
 }
 
 }  // namespace kvrm

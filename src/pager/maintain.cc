@@ -9,8 +9,7 @@ namespace kvrm {
 bool Pager::Maintain(Load load) {
   State& s = *state_;
   KVRM_CHECK(!s.in_step, "Maintain inside a step");
-  const bool done = load == Load::kBusy ? s.MakeRoomForDeferred() || s.PopulateAhead()
-                                        : s.EvictOverKeep() || s.GiveBackMemory();
+  const bool done = load == Load::kBusy ? s.MakeRoomForDeferred() || s.PopulateAhead() : s.Tidy();
   if (done) s.Check(/*tier=*/2);
   return done;
 }
@@ -31,11 +30,15 @@ bool Pager::State::PopulateAhead() {
       if (group.pool.GiveBackSpare()) return true;
     }
   }
-  const uint64_t open = slots.size() - free_slots.size();  // each may take a page in a step
-  for (Group& group : groups) {
-    const uint64_t with_one_more = populated_bytes() + group.pool.geometry().superblock_bytes;
-    if (!group.pool.NeedsSpare(open) || with_one_more > config.kv_bytes) continue;
-    group.pool.PopulateSpare();
+  const uint64_t open = slots.size() - free_slots.size();
+  for (uint32_t g = 0; g < groups.size(); ++g) {
+    PagePool& pool = groups[g].pool;
+    // Each sequence that has no soft run may take a page in the next step, and keep some more.
+    const uint64_t growing = open - std::min(open, soft_runs[g].num_slots());
+    const uint64_t pages = growing * (config.scatter_seed == 0 ? kSoftRunPages : 1);
+    const uint64_t with_one_more = populated_bytes() + pool.geometry().superblock_bytes;
+    if (!pool.NeedsSpare(pages) || with_one_more > config.kv_bytes) continue;
+    pool.PopulateSpare();
     return true;
   }
   return false;
@@ -53,7 +56,10 @@ bool Pager::State::MakeRoomForDeferred() {
   for (uint32_t g = 0; g < groups.size(); ++g) {
     if (can_spare(g) && groups[g].pool.GiveBackEmpty()) return true;
   }
-  // None is empty: what is cached may stand in the way.
+  // None is empty: what is only kept may stand in the way.
+  for (uint32_t g = 0; g < groups.size(); ++g) {
+    if (can_spare(g) && ReleaseSoftRuns(g)) return true;
+  }
   for (uint32_t g = 0; g < groups.size(); ++g) {
     if (!can_spare(g) || groups[g].pool.cached_pages() == 0) continue;
     EvictBetweenSteps(g, kEvictPages);
@@ -63,6 +69,17 @@ bool Pager::State::MakeRoomForDeferred() {
 }
 
 // ---- idle
+
+bool Pager::State::Tidy() {
+  if (EvictOverKeep()) return true;
+  for (uint32_t g = 0; g < groups.size(); ++g) {
+    if (ReleaseSoftRuns(g)) return true;
+  }
+  for (Group& group : groups) {
+    if (group.pool.GiveBackSpare() || group.pool.GiveBackEmpty()) return true;
+  }
+  return false;
+}
 
 bool Pager::State::EvictOverKeep() {
   uint64_t bytes = 0, most = 0;
@@ -82,11 +99,17 @@ bool Pager::State::EvictOverKeep() {
   return true;
 }
 
-bool Pager::State::GiveBackMemory() {
-  for (Group& group : groups) {
-    if (group.pool.GiveBackSpare() || group.pool.GiveBackEmpty()) return true;
+// At most max_slots times three pages.
+bool Pager::State::ReleaseSoftRuns(uint32_t group) {
+  SoftRuns& runs = soft_runs[group];
+  if (runs.num_slots() == 0) return false;
+  while (runs.num_slots() > 0) {
+    const uint32_t slot = runs.oldest();
+    const PageRun run = runs.Of(slot);
+    runs.RemoveFirst(slot, run.count);
+    groups[group].pool.ReleaseSoft(run);
   }
-  return false;
+  return true;
 }
 
 void Pager::State::EvictBetweenSteps(uint32_t group, uint64_t pages) {

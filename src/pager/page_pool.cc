@@ -67,11 +67,8 @@ PagePool::Taken PagePool::TakeRun(const Request& request) {
   }
   taken.run = {found->page, std::min(found->count, request.count)};
 
-  const SuperblockId id = SuperblockOf(taken.run.page);
-  const MapRun bits{IndexInSuperblock(taken.run.page), taken.run.count};
-  SetFreeMap(id, free_maps_[id.value] & ~MaskOf(bits));
+  ClearFree(taken.run);
   for (uint32_t i = 0; i < taken.run.count; ++i) pages_[taken.run.page.value + i].references = 1;
-  free_pages_ -= taken.run.count;
   pages_taken_ += taken.run.count;
   return taken;
 }
@@ -83,15 +80,25 @@ bool PagePool::Fits(const Request& request) const {
 
 // nullopt: nothing that is taken holds a run as long as is wanted.
 std::optional<PageRun> PagePool::FindRun(const Request& request) const {
-  const uint32_t wanted = std::min(request.run_count, geometry_.pages_per_superblock);
   if (request.after) {
     const SuperblockId id = SuperblockOf(*request.after);
     const uint32_t next = IndexInSuperblock(*request.after) + 1;
-    const uint64_t map = free_maps_[id.value];
-    if (const uint32_t count = FreeRunAt(map, next); count > 0) {
+    if (const uint32_t count = FreeRunAt(free_maps_[id.value], next); count > 0) {
       return PageRun{PageAt(id, next), count};
     }
-    if (const MapRun run = BestFittingRun(map, wanted); run.count > 0) {
+  }
+  if (request.likely_count > request.run_count) {
+    if (const auto likely = FindRunOf(request, request.likely_count)) return likely;
+  }
+  return FindRunOf(request, request.run_count);
+}
+
+// In the superblock that the table ends in, else in the fullest.
+std::optional<PageRun> PagePool::FindRunOf(const Request& request, uint32_t count) const {
+  const uint32_t wanted = std::min(count, geometry_.pages_per_superblock);
+  if (request.after) {
+    const SuperblockId id = SuperblockOf(*request.after);
+    if (const MapRun run = BestFittingRun(free_maps_[id.value], wanted); run.count > 0) {
       return PageRun{PageAt(id, run.begin), run.count};
     }
   }
@@ -210,6 +217,15 @@ void PagePool::SetFreeMap(SuperblockId id, uint64_t map) {
   bins_.Insert(id, bin_keys_[id.value]);
 }
 
+// Free pages that become something else. Requires: they are free.
+void PagePool::ClearFree(PageRun run) {
+  const SuperblockId id = SuperblockOf(run.page);
+  const uint64_t bits = MaskOf({IndexInSuperblock(run.page), run.count});
+  KVRM_CHECK((free_maps_[id.value] & bits) == bits, "PAGER-4: a page is taken that is not free");
+  SetFreeMap(id, free_maps_[id.value] & ~bits);
+  free_pages_ -= run.count;
+}
+
 // ---- references, rest, freeing
 
 // The one place where a reference count falls. True when no reference is left.
@@ -299,7 +315,8 @@ void PagePool::Rest(PageId page, uint64_t epoch) {
 
 void PagePool::Leave(PageId page) {
   Page& entry = pages_[page.value];
-  KVRM_CHECK(entry.rests != Rests::kNowhere, "PAGER-4: a page is revived that does not rest");
+  KVRM_CHECK(entry.rests == Rests::kLimbo || entry.rests == Rests::kCache,
+             "PAGER-4: a page is revived that rests nowhere");
   (entry.rests == Rests::kLimbo ? limbo_ : cached_).Remove(links_, page.value);
   entry.rests = Rests::kNowhere;
 }
@@ -326,7 +343,8 @@ void PagePool::DrainLimbo(uint64_t completed_epoch) {
 
 void PagePool::SetIndexed(PageId page, bool indexed) {
   Page& entry = pages_[page.value];
-  KVRM_CHECK(page != kNullPage && (entry.references > 0 || entry.rests != Rests::kNowhere),
+  KVRM_CHECK(page != kNullPage && entry.rests != Rests::kSoft &&
+                 (entry.references > 0 || entry.rests != Rests::kNowhere),
              "PAGER-9: a page without contents is indexed");
   KVRM_CHECK(!indexed || entry.references > 0, "PAGER-9: a page is indexed that nobody holds");
   entry.indexed = indexed;
@@ -345,16 +363,62 @@ void PagePool::EvictCached(PageId page) {
 }
 
 void PagePool::UndoEvict(PageId page) {
-  const SuperblockId id = SuperblockOf(page);
-  const uint64_t bit = uint64_t{1} << IndexInSuperblock(page);
-  KVRM_CHECK((free_maps_[id.value] & bit) != 0, "PAGER-9: an evicted page has an owner");
-  SetFreeMap(id, free_maps_[id.value] & ~bit);
-  --free_pages_;
+  ClearFree({page, 1});
   Page& entry = pages_[page.value];
   entry.indexed = true;
   entry.rests = Rests::kCache;
   cached_.PushFront(links_, page.value);
 }
+
+// ---- soft pages
+
+PageRun PagePool::TakeSoft(PageId last, uint32_t most) {
+  const SuperblockId id = SuperblockOf(last);
+  const uint32_t next = IndexInSuperblock(last) + 1;
+  const uint32_t count = std::min(FreeRunAt(free_maps_[id.value], next), most);
+  if (count == 0) return {kNullPage, 0};
+  const PageRun run{PageAt(id, next), count};
+  UndoReleaseSoft(run);
+  pages_taken_ += count;
+  return run;
+}
+
+void PagePool::UndoReleaseSoft(PageRun run) {
+  ClearFree(run);
+  for (uint32_t i = 0; i < run.count; ++i) pages_[run.page.value + i].rests = Rests::kSoft;
+  soft_pages_ += run.count;
+}
+
+void PagePool::UseSoft(PageRun run) {
+  for (uint32_t i = 0; i < run.count; ++i) {
+    Page& entry = pages_[run.page.value + i];
+    KVRM_CHECK(entry.rests == Rests::kSoft, "PAGER-8: a soft page is used that is none");
+    entry.rests = Rests::kNowhere;
+    entry.references = 1;
+  }
+  soft_pages_ -= run.count;
+}
+
+void PagePool::ReturnSoft(PageRun run) {
+  for (uint32_t i = run.count; i-- > 0;) {
+    const PageId page{run.page.value + i};
+    KVRM_CHECK(Drop(page), "PAGER-8: a page becomes soft that somebody names");
+    pages_[page.value].rests = Rests::kSoft;
+  }
+  soft_pages_ += run.count;
+}
+
+void PagePool::ReleaseSoft(PageRun run) {
+  for (uint32_t i = run.count; i-- > 0;) {
+    const PageId page{run.page.value + i};
+    KVRM_CHECK(pages_[page.value].rests == Rests::kSoft, "PAGER-8: the page is not soft");
+    pages_[page.value].rests = Rests::kNowhere;
+    Free(page);
+  }
+  soft_pages_ -= run.count;
+}
+
+// ---- bytes
 
 void PagePool::PoisonFreed(PageId page) {
   if (!options_.poison_freed) return;
@@ -373,7 +437,8 @@ PagerBooks PagePool::books() const {
   books.free = free_pages_;
   books.limbo = limbo_pages();
   books.cached = cached_pages();
-  books.in_use = books.total - books.free - books.limbo - books.cached;
+  books.soft = soft_pages_;
+  books.in_use = books.total - books.free - books.limbo - books.cached - books.soft;
   books.reserved_bytes =
       (books.in_use + books.soft + books.cached + books.limbo) * geometry_.page_bytes();
   books.superblock_bytes = taken_bytes();

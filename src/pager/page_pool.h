@@ -2,16 +2,18 @@
 // page table entries name each page, which pages rest in limbo and which are cached. Knows no
 // sequence and no tokens.
 //
-// A page is in one of five states, and these are all the ways between them:
+// A page is in one of six states, and these are all the ways between them:
 //
 //     absent --TakeSuperblock--> free --TakeRun--> in use --DropReference--> limbo
 //     limbo --DrainLimbo, its epoch has completed--> cached if it is indexed, else free
 //     limbo, cached --AddReference--> in use
 //     cached --EvictCached, SetIndexed(false)--> free
+//     free --TakeSoft--> soft --UseSoft--> in use
+//     soft --ReleaseSoft--> free
 //
 // and back again while the step that did it is open: Untake, UndoReference, Unlimbo, UndoEvict,
-// UntakeSuperblock. There is one place where a reference count falls (Drop), one where a page comes
-// to rest (Rest) and one where it becomes free (Free).
+// ReturnSoft, UndoReleaseSoft, UntakeSuperblock. There is one place where a reference count falls
+// (Drop), one where a page comes to rest (Rest) and one where it becomes free (Free).
 //
 // A page is *indexed* when the prefix index names it. Its contents are then for others to read, so
 // nobody writes it in place (HasOneOwner), and it outlives its last reference in the cache.
@@ -57,7 +59,10 @@ class PagePool {
     uint32_t count = 1;            // pages wanted now, at least 1
     uint32_t run_count = 1;        // pages known to come in all, at least `count`
     uint64_t spendable_bytes = 0;  // of new superblocks
-    bool allows_pieces = true;     // false: nothing at all rather than less than what fits
+    // More pages than run_count may follow (a soft run): superblocks that are taken are searched
+    // for so long a run first.
+    uint32_t likely_count = 0;
+    bool allows_pieces = true;  // false: nothing at all rather than less than what fits
   };
   struct Taken {
     PageRun run;  // 1..count pages, each with one reference; 0: nothing fits
@@ -109,6 +114,18 @@ class PagePool {
   // limbo are filled as they do, those that were evicted in a step only once it is committed.
   void PoisonFreed(PageId page);
 
+  // ---- soft pages: free, but kept for one sequence's growth. They count as in use in the free
+  // map. Keeps up to `most` of the free pages that follow `last` in its superblock. Count 0: none
+  // does.
+  PageRun TakeSoft(PageId last, uint32_t most);
+  // Soft pages become pages with one reference, and back.
+  void UseSoft(PageRun run);
+  void ReturnSoft(PageRun run);
+  // Soft pages become free at once, because nobody ever wrote to them; and back.
+  void ReleaseSoft(PageRun run);
+  void UndoReleaseSoft(PageRun run);
+  uint64_t soft_pages() const { return soft_pages_; }
+
   // ---- memory; system calls, off the step path. A superblock is absent (no memory), spare
   // (populated, not taken) or taken. Any of them may be taken next, and given back when it is
   // empty: addresses of the others do not change. Populates one superblock that TakeRun will need
@@ -147,9 +164,9 @@ class PagePool {
   void Describe(PagerSnapshot::Group& group) const;
 
  private:
-  // Where a page is that nobody names. A page in use, or of a superblock that is not taken, is in
-  // none of these.
-  enum class Rests : uint8_t { kNowhere, kLimbo, kCache };
+  // Where a page is that nobody names. A page that is free or in use, or of a superblock that is
+  // not taken, is in none of these.
+  enum class Rests : uint8_t { kNowhere, kLimbo, kCache, kSoft };
   struct Page {
     uint32_t references = 0;
     uint32_t dropped_in_step = 0;  // the last step in which a reference fell
@@ -164,11 +181,13 @@ class PagePool {
   uint32_t IndexInSuperblock(PageId page) const;
   PageId PageAt(SuperblockId id, uint32_t index) const;
   std::optional<PageRun> FindRun(const Request& request) const;
+  std::optional<PageRun> FindRunOf(const Request& request, uint32_t wanted) const;
   std::optional<PageRun> FindScattered(const Request& request);
   SuperblockId TakeSuperblock();
   void Discard(SuperblockId id);
   BinKey KeyOf(uint64_t map) const;
   void SetFreeMap(SuperblockId id, uint64_t map);
+  void ClearFree(PageRun run);
   bool Drop(PageId page);
   void Rest(PageId page, uint64_t epoch);
   void Leave(PageId page);
@@ -197,7 +216,7 @@ class PagePool {
   IndexList cached_;              // the least recently used first
   uint64_t completed_epoch_ = 0;
 
-  uint64_t free_pages_ = 0;
+  uint64_t free_pages_ = 0, soft_pages_ = 0;
   uint64_t pages_taken_ = 0, pages_returned_ = 0;
   uint64_t populated_ = 0, populated_in_verbs_ = 0, given_back_ = 0;
   uint64_t random_state_ = 0;

@@ -289,7 +289,7 @@ TEST(PagePoolCache, AnEvictionIsUndoneWithTheBytesOfThePage) {
 TEST(PagePoolCacheDeathTest, OnlyWhatNobodyHoldsIsEvicted) {
   Indexed s(1);
   EXPECT_DEATH(s.pool.EvictCached(s.At(0)), "PAGER-9");
-  EXPECT_DEATH(s.pool.UndoEvict(s.At(0)), "PAGER-9");
+  EXPECT_DEATH(s.pool.UndoEvict(s.At(0)), "PAGER-4");
   EXPECT_DEATH(s.pool.SetIndexed(PageId{5}, true), "PAGER-9");  // free
   EXPECT_DEATH(s.pool.SetIndexed(kNullPage, true), "PAGER-9");
 }

@@ -123,6 +123,7 @@ Pager::State::State(const PagerConfig& configuration, std::vector<Group> kv_grou
   uint64_t entries = 0;
   for (size_t g = 0; g < groups.size(); ++g) {
     free_pages[g] = groups[g].pool.free_pages();
+    soft_runs.emplace_back(config.max_slots);
     entries += groups[g].tables.max_pages();
   }
   max_tokens = MostTokens(free_pages, spendable_bytes());

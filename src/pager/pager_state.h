@@ -16,6 +16,7 @@
 #include "pager/page_tables.h"
 #include "pager/pager.h"
 #include "pager/prefix_index.h"
+#include "pager/soft_runs.h"
 #include "pager/written_marks.h"
 
 namespace kvrm {
@@ -79,7 +80,7 @@ struct Pager::State {
   // kept.
   uint64_t ReachablePages(uint32_t group) const {
     const PagePool& pool = groups[group].pool;
-    return pool.free_pages() + pool.cached_pages();
+    return pool.free_pages() + pool.soft_pages() + pool.cached_pages();
   }
   uint64_t taken_bytes() const;
   uint64_t spendable_bytes() const { return config.kv_bytes - taken_bytes(); }
@@ -106,6 +107,13 @@ struct Pager::State {
   // Nothing that is free, or may be taken, fits: gives up what is only kept.
   void MakeRoom(uint32_t group, const PagePool::Request& request);
   void Evict(uint32_t group, PageId page);
+  // The slot's soft pages, at most `pages`, if they follow its last page. count 0: it has none.
+  PageRun UseSoftRun(uint32_t group, uint32_t slot, uint32_t pages);
+  // Keeps the free pages that follow the slot's last one, if it has no soft run. count 0: none is.
+  PageRun KeepSoftRun(uint32_t group, uint32_t slot);
+  void StealSoftRun(uint32_t group);
+  // At Commit: a soft run that its sequence has left behind becomes free.
+  void SettleSoftRun(uint32_t group, uint32_t slot);
   void DropPages(uint32_t group, uint32_t slot, uint32_t keep_pages);
   // The first table entry that a row at token place `next_token` sees: 0 in a full group.
   uint32_t FirstNeeded(uint32_t group, uint32_t next_token) const;
@@ -122,6 +130,7 @@ struct Pager::State {
   void Undo(const Edit& edit);
   bool UndoForSavepoint(Edit& edit, bool others_share);
   void Publish(const Edit& edit);
+  void PublishKept(const Edit& edit);
   void PlanCopy(const Edit& edit);
 
   // ---- the prefix index, and what may enter it (prefix.cc)
@@ -144,8 +153,9 @@ struct Pager::State {
   uint64_t populated_bytes() const;
   bool PopulateAhead();
   bool MakeRoomForDeferred();
+  bool Tidy();
   bool EvictOverKeep();
-  bool GiveBackMemory();
+  bool ReleaseSoftRuns(uint32_t group);
   void EvictBetweenSteps(uint32_t group, uint64_t pages);
 
   PagerSnapshot Snapshot() const;
@@ -157,6 +167,7 @@ struct Pager::State {
   uint64_t max_tokens = 0;
 
   std::vector<Group> groups;
+  std::vector<SoftRuns> soft_runs;        // [groups]
   std::unique_ptr<PrefixIndex> prefixes;  // nullptr: off
   std::vector<Slot> slots;                // [max_slots]
   std::vector<uint16_t> free_slots;       // the next to be opened stands last

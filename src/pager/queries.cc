@@ -135,6 +135,7 @@ PagerSnapshot Pager::State::Snapshot() const {
   PagerSnapshot snapshot;
   snapshot.kv_bytes = config.kv_bytes;
   snapshot.epoch = epoch;
+  snapshot.in_step = in_step;
   snapshot.completed_epoch = completed_epoch;
   for (uint32_t g = 0; g < groups.size(); ++g) {
     const auto& [pool, tables] = groups[g];
@@ -143,11 +144,15 @@ PagerSnapshot Pager::State::Snapshot() const {
     DescribePrefixes(g, group);
     group.window_tokens = pool.geometry().window_tokens;
     for (uint32_t slot = 0; slot < slots.size(); ++slot) {
-      if (slots[slot].use != SlotUse::kOpen) continue;
+      const PageRun soft = soft_runs[g].Of(slot);
+      // A sequence that is closed has its soft run until the commit.
+      if (slots[slot].use != SlotUse::kOpen && soft.count == 0) continue;
       PagerSnapshot::Sequence& sequence = group.sequences.emplace_back();
       sequence.seq_id = slots[slot].seq_id;
       sequence.slot = static_cast<uint16_t>(slot);
       sequence.num_tokens = slots[slot].num_tokens;
+      sequence.soft_page = soft.count > 0 ? soft.page.value : 0;
+      sequence.soft_pages = soft.count;
       sequence.first_page = tables.first(slot);
       sequence.lossy = slots[slot].lossy;
       for (PageId page : tables.Pages(slot).subspan(sequence.first_page)) {

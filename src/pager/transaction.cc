@@ -40,7 +40,17 @@ void Pager::State::Undo(const Edit& edit) {
       return;
     case EditKind::kAppend:
       tables.Pop(edit.slot, edit.count);
-      pool.Untake(run);
+      if (!edit.soft) return pool.Untake(run);
+      pool.ReturnSoft(run);
+      soft_runs[edit.group].Add(edit.slot, run, SoftRuns::Age::kYoungest);
+      return;
+    case EditKind::kTakeSoft:
+      soft_runs[edit.group].RemoveFirst(edit.slot, edit.count);
+      pool.ReleaseSoft(run);
+      return;
+    case EditKind::kReleaseSoft:
+      pool.UndoReleaseSoft(run);
+      soft_runs[edit.group].Add(edit.old_page, run, SoftRuns::Age::kOldest);
       return;
     case EditKind::kShare:
       tables.Pop(edit.slot, edit.count);
@@ -81,12 +91,28 @@ void Pager::State::Undo(const Edit& edit) {
 }
 
 // Undoes one edit of a sequence while later edits of others stand; true when nothing is left of it.
-// Two things of a sequence may meanwhile matter to others, and stay until the step ends: a
-// superblock that they took pages from, and the copy of a page that they shared. The copy is still
-// made, and rests in limbo if nobody names it, because undoing the others may bring it back.
+// Three things of a sequence may meanwhile matter to others, and stay until the step ends: a
+// superblock that they took pages from, a soft run that they stole, and the copy of a page that
+// they shared. The copy is still made, and rests in limbo if nobody names it, because undoing the
+// others may bring it back.
 bool Pager::State::UndoForSavepoint(Edit& edit, bool others_share) {
   auto& [pool, tables] = groups[edit.group];
   if (edit.kind == EditKind::kTakeSuperblock && !pool.IsEmpty(SuperblockId{edit.page})) {
+    return false;
+  }
+  if (edit.kind == EditKind::kTakeSoft) {
+    const PageRun run = soft_runs[edit.group].Of(edit.slot);
+    if (run.page.value != edit.page || run.count != edit.count) return false;
+  }
+  if (edit.kind == EditKind::kAppend && edit.soft &&
+      soft_runs[edit.group].times_stolen(edit.slot) != edit.old_page) {
+    // Others took what followed these pages. Undoing the whole step shall find these released
+    // before the rest was.
+    tables.Pop(edit.slot, edit.count);
+    pool.Untake({PageId{edit.page}, edit.count});
+    edit.kind = EditKind::kReleaseSoft;
+    edit.old_page = edit.slot;
+    edit.slot = kNoSlot;
     return false;
   }
   if (edit.kind != EditKind::kReplace || !others_share) {
@@ -156,10 +182,8 @@ std::span<const Delta> Pager::Commit(uint64_t epoch) {
 }
 
 void Pager::State::Publish(const Edit& edit) {
-  if (edit.kind == EditKind::kEvict) {
-    groups[edit.group].pool.PoisonFreed(PageId{edit.page});
-    return;
-  }
+  PublishKept(edit);
+  if (edit.slot == kNoSlot) return;
   std::vector<Delta>& out = deltas[step_epoch() % 2];
   Slot& sequence = slots[edit.slot];
   Delta delta{};
@@ -206,11 +230,37 @@ void Pager::State::Publish(const Edit& edit) {
       return;
     case EditKind::kOpen:
     case EditKind::kTakeSuperblock:
+    case EditKind::kTakeSoft:
+    case EditKind::kReleaseSoft:
     case EditKind::kEvict:
     case EditKind::kUndone:
       return;
   }
   out.push_back(delta);
+}
+
+// What the end of the step means for pages that are only kept: for a sequence's growth, or cached.
+void Pager::State::PublishKept(const Edit& edit) {
+  auto& [pool, tables] = groups[edit.group];
+  switch (edit.kind) {
+    case EditKind::kEvict:
+      pool.PoisonFreed(PageId{edit.page});
+      return;
+    case EditKind::kDrop:
+    case EditKind::kReplace:
+    case EditKind::kTakeSoft:
+      SettleSoftRun(edit.group, edit.slot);
+      return;
+    case EditKind::kAppend:
+      SettleSoftRun(edit.group, edit.slot);
+      if (edit.decodes && slots[edit.slot].use == SlotUse::kOpen &&
+          edit.index + 1 == tables.num_pages(edit.slot)) {
+        (void)KeepSoftRun(edit.group, edit.slot);
+      }
+      return;
+    default:
+      return;
+  }
 }
 
 void Pager::State::PlanCopy(const Edit& edit) {

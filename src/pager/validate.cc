@@ -22,6 +22,7 @@ class GroupValidator {
     CheckStates();
     CheckTables();
     CheckBins();
+    CheckSoftRuns();
     CheckIndexed();
   }
 
@@ -50,6 +51,7 @@ class GroupValidator {
       return false;
     }
     named_.assign(pages, 0);
+    soft_.assign(pages, 0);
     in_limbo_.assign(pages, 0);
     in_cache_.assign(pages, 0);
     in_index_.assign(pages, 0);
@@ -64,6 +66,11 @@ class GroupValidator {
           Report("PAGER-4", Name(sequence) + " names page " + std::to_string(page) + " of " +
                                 std::to_string(pages));
         }
+      }
+    }
+    for (const auto& sequence : group_.sequences) {
+      for (uint32_t i = 0; i < sequence.soft_pages; ++i) {
+        CountPage("a soft run", sequence.soft_page + i, soft_);
       }
     }
     for (const auto& limbo : group_.limbo) CountPage("limbo", limbo.page, in_limbo_);
@@ -82,17 +89,19 @@ class GroupValidator {
   }
 
   void CheckBooks() {
-    uint64_t free = 0, in_use = 0, taken = 0;
+    uint64_t free = 0, in_use = 0, taken = 0, soft = 0;
     for (const auto& superblock : group_.superblocks) {
       taken += superblock.taken ? 1 : 0;
       free += static_cast<uint64_t>(std::popcount(superblock.free_map));
     }
     for (uint32_t count : group_.reference_counts) in_use += count > 0 ? 1 : 0;
+    for (const auto& sequence : group_.sequences) soft += sequence.soft_pages;
     const PagerBooks& books = group_.books;
     CheckCount("total", books.total, taken * group_.pages_per_superblock);
     CheckCount("superblocks", books.superblocks, taken);
     CheckCount("free", books.free, free);
     CheckCount("in use", books.in_use, in_use);
+    CheckCount("soft", books.soft, soft);
     CheckCount("limbo", books.limbo, group_.limbo.size());
     CheckCount("cached", books.cached, group_.cached.size());
     const uint64_t sum =
@@ -127,13 +136,14 @@ class GroupValidator {
   void CheckStates() {
     for (uint32_t page = 1; page < named_.size(); ++page) {
       const uint32_t states = (IsFree(page) ? 1 : 0) + (group_.reference_counts[page] > 0 ? 1 : 0) +
-                              in_limbo_[page] + in_cache_[page];
+                              in_limbo_[page] + in_cache_[page] + soft_[page];
       if (states == (IsTaken(page) ? 1 : 0)) continue;
       Report("PAGER-4", "page " + std::to_string(page) + (IsTaken(page) ? "" : ", not taken,") +
                             " is" + (IsFree(page) ? " free," : "") + " referenced " +
                             std::to_string(group_.reference_counts[page]) + " times, in limbo " +
                             std::to_string(in_limbo_[page]) + " times, cached " +
-                            std::to_string(in_cache_[page]) + " times");
+                            std::to_string(in_cache_[page]) + " times, soft " +
+                            std::to_string(soft_[page]) + " times");
     }
     for (size_t s = 0; s < group_.superblocks.size(); ++s) {
       if ((group_.superblocks[s].free_map & ~UsableMask()) == 0) continue;
@@ -181,6 +191,23 @@ class GroupValidator {
     }
   }
 
+  void CheckSoftRuns() {
+    const uint32_t per = group_.pages_per_superblock;
+    for (const auto& sequence : group_.sequences) {
+      if (sequence.soft_pages == 0) continue;
+      const uint32_t begin = sequence.soft_page, end = begin + sequence.soft_pages;
+      const std::string run = Name(sequence) + "'s soft run of " +
+                              std::to_string(sequence.soft_pages) + " pages from " +
+                              std::to_string(begin) + " on";
+      if (sequence.soft_pages >= kSoftRunPages) Report("PAGER-8", run + " is too long");
+      if (begin / per != (end - 1) / per) Report("PAGER-8", run + " leaves its superblock");
+      if (snapshot_.in_step) continue;
+      const bool follows =
+          !sequence.pages.empty() && begin % per != 0 && sequence.pages.back() == begin - 1;
+      if (!follows) Report("PAGER-8", run + " does not follow its last page");
+    }
+  }
+
   void CheckIndexed() {
     for (const uint32_t page : group_.cached) {
       if (page >= in_index_.size() || in_index_[page] > 0) continue;
@@ -212,7 +239,8 @@ class GroupValidator {
   const uint32_t index_;
   std::vector<std::string>& out_;
   std::vector<uint32_t> named_;     // [pages] table entries that name it
-  std::vector<uint32_t> in_limbo_;  // [pages] and how often it is there
+  std::vector<uint32_t> soft_;      // [pages] and how often it is there
+  std::vector<uint32_t> in_limbo_;  // [pages]
   std::vector<uint32_t> in_cache_;  // [pages]
   std::vector<uint32_t> in_index_;  // [pages]
 };

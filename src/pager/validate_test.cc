@@ -16,11 +16,13 @@ using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
 using ::testing::StartsWith;
 
 constexpr uint32_t kCachedPage = 3;
 
-// Two sequences that share two pages, one page in limbo, one cached, two superblocks.
+// Two sequences that share two pages, one page in limbo, one cached, two superblocks; and one
+// sequence of page 4 that keeps 5 and 6.
 PagerSnapshot SoundSnapshot() {
   const auto pager = testing::MakePager(testing::TinyConfig(4));
   pager->BeginStep();
@@ -43,6 +45,20 @@ PagerSnapshot SoundSnapshot() {
   ++group.books.cached;
   group.cached = {cached};
   group.indexed = {{cached, 1, cached}, {used, 2, used}};
+  PagerSnapshot::Sequence& decodes = group.sequences.emplace_back();
+  decodes.seq_id = 7;
+  decodes.num_tokens = 16;
+  decodes.pages = {4};
+  decodes.soft_page = 5;
+  decodes.soft_pages = 2;
+  group.reference_counts[4] = 1;
+  auto& first = group.superblocks[0];
+  first.free_map &= ~MaskOf({4, 3});
+  first.longest_free_run = LongestFreeRun(first.free_map);
+  first.pages_in_use += 3;
+  group.books.free -= 3;
+  ++group.books.in_use;
+  group.books.soft += 2;
   EXPECT_THAT(Validate(snapshot), ElementsAre());
   EXPECT_EQ(snapshot.groups[0].limbo.size(), 1u);
   EXPECT_EQ(snapshot.groups[0].superblocks.size(), 2u);
@@ -200,6 +216,53 @@ TEST(PagerValidate, Pager4APageThatIsCachedAndSomethingElse) {
                                  "times, cached 1 times")));
   EXPECT_THAT(ViolationsAfter([](PagerSnapshot& s) { s.groups[0].cached.push_back(999); }),
               Contains("PAGER-4 group 0: the cache holds page 999 of 16"));
+}
+
+TEST(PagerValidate, Pager4ASoftPageThatIsSomethingElse) {
+  EXPECT_THAT(ViolationsAfter([](PagerSnapshot& s) { s.groups[0].reference_counts[5] = 1; }),
+              Contains(HasSubstr("PAGER-4 group 0: page 5 is referenced 1 times, in limbo 0 times, "
+                                 "cached 0 times, soft 1 times")));
+}
+
+TEST(PagerValidate, Pager8ARunThatDoesNotFollowItsSequence) {
+  const auto moved = [](PagerSnapshot& s) {
+    auto& group = s.groups[0];  // page 5 becomes free
+    ++group.sequences[2].soft_page;
+    --group.sequences[2].soft_pages;
+    auto& first = group.superblocks[0];
+    first.free_map |= 1u << 5;
+    first.longest_free_run = LongestFreeRun(first.free_map);
+    --first.pages_in_use;
+    ++group.books.free;
+    --group.books.soft;
+  };
+  EXPECT_THAT(ViolationsAfter(moved), ElementsAre("PAGER-8 group 0: sequence 7's soft run of 1 "
+                                                  "pages from 6 on does not follow its last page"));
+  EXPECT_THAT(ViolationsAfter([&](PagerSnapshot& s) {
+                moved(s);
+                s.in_step = true;  // until the commit it may
+              }),
+              ElementsAre());
+}
+
+TEST(PagerValidate, Pager8ARunOfASlotThatIsFree) {
+  EXPECT_THAT(ViolationsAfter([](PagerSnapshot& s) {
+                auto& group = s.groups[0];
+                group.sequences[2].num_tokens = 0;
+                group.sequences[2].pages.clear();
+                group.reference_counts[4] = 0;
+                group.limbo.push_back({4, 2});
+                --group.books.in_use;
+                ++group.books.limbo;
+              }),
+              ElementsAre(HasSubstr("PAGER-8 group 0: sequence 7's soft run of 2 pages from 5")));
+}
+
+TEST(PagerValidate, Pager8ARunThatIsTooLongOrLeavesItsSuperblock) {
+  EXPECT_THAT(ViolationsAfter([](PagerSnapshot& s) { s.groups[0].sequences[2].soft_pages = 4; }),
+              IsSupersetOf({HasSubstr("PAGER-8 group 0: sequence 7's soft run of 4 pages from 5 on "
+                                      "is too long"),
+                            HasSubstr("on leaves its superblock")}));
 }
 
 TEST(PagerValidate, Pager9ACachedPageThatTheIndexDoesNotName) {
