@@ -11,12 +11,12 @@ namespace {
 
 using testing::Count;
 using testing::Decoder;
+using testing::Join;
 using testing::kTenant;
 using testing::PoolOf;
 using testing::TinyConfig;
 using testing::TinyGroup;
 using testing::Tokens;
-using testing::operator+;
 using Stream = Decoder::Stream;
 
 TEST(PrefixEntering, APageIsEnteredOnceHoweverOftenItIsAsked) {
@@ -102,7 +102,7 @@ TEST(PrefixEntering, APlaceInTheIndexIsNotTakenForTheOneThatWasThereBefore) {
   EXPECT_EQ(decoder.Index(second), 3u);
   EXPECT_EQ(pager.MatchPrefix(kTenant, second.tokens), 48u);
   for (uint32_t pages = 1; pages < 6; ++pages) {
-    const Tokens mixed = Count(1000, 16 * pages) + Count(32, 16);
+    const Tokens mixed = Join(Count(1000, 16 * pages), Count(32, 16));
     EXPECT_LE(pager.MatchPrefix(kTenant, mixed), 16 * pages);
   }
 }

@@ -14,10 +14,10 @@ namespace {
 
 using testing::Count;
 using testing::Decoder;
+using testing::Join;
+using testing::kTenant;
 using testing::PoolOf;
 using testing::Tokens;
-using testing::operator+;
-using testing::kTenant;
 using Stream = Decoder::Stream;
 
 const Tokens kPrefix = Count(0, 32);
@@ -29,7 +29,7 @@ TEST(B001, APageIsAHitOrRoomButNeverBoth) {
       Decoder decoder(PoolOf(8));
       decoder.RunToEnd(kPrefix);
       ASSERT_EQ(decoder.pager().books(0).cached, 2u);
-      const Tokens a = kPrefix + Count(500, 5), b = Count(1000, unrelated);
+      const Tokens a = Join(kPrefix, Count(500, 5)), b = Count(1000, unrelated);
       decoder.pager().BeginStep();
       std::vector<std::optional<Stream>> admitted;
       for (const Tokens& tokens : prefix_first ? std::vector{a, b} : std::vector{b, a}) {
@@ -76,7 +76,7 @@ TEST(B002, AFailedAdmissionGivesItsHitsBack) {
   pager.BeginStep();
   const Stream other = *decoder.Admit(Count(1000, 32));
   decoder.Finish();
-  const Tokens a = kPrefix + Count(500, 48);  // 5 pages, 2 of them cached; 2 are free
+  const Tokens a = Join(kPrefix, Count(500, 48));  // 5 pages, 2 of them cached; 2 are free
   pager.BeginStep();
   const SeqId seq = *pager.Open();
   const PagerSnapshot before = pager.Snapshot();
@@ -186,7 +186,7 @@ TEST(B006, UsedPagesReturnToTheirStartWithThePrefixCacheOn) {
       const Tokens shared = Count(0, 10);
       const uint32_t length = kLengths[(batch + i) % 6];
       streams.push_back(
-          *decoder.Admit(shared + Count(static_cast<TokenId>(i % 3) * 100, length - 10)));
+          *decoder.Admit(Join(shared, Count(static_cast<TokenId>(i % 3) * 100, length - 10))));
     }
     decoder.Finish();
     for (Stream& stream : streams) decoder.Index(stream);
@@ -265,7 +265,7 @@ TEST(B013, ARetryRightAfterACancelWaitsForTheRunningStep) {
   Pager& pager = decoder.pager();
   std::mt19937 random(13);
   std::vector<Tokens> prompts;
-  for (TokenId i = 0; i < 5; ++i) prompts.push_back(Count(0, 16) + Count(100 * i, 20));
+  for (TokenId i = 0; i < 5; ++i) prompts.push_back(Join(Count(0, 16), Count(100 * i, 20)));
   std::vector<Stream> running;
   for (int round = 0; round < 200; ++round) {
     pager.BeginStep();
@@ -306,12 +306,12 @@ TEST(B014, RefusedPromptsLeaveTheirCachedPrefixAsItWas) {
   ASSERT_EQ(before.cached, 4u);
   for (TokenId i = 0; i < 200; ++i) {
     pager.BeginStep();
-    ASSERT_FALSE(decoder.Admit(prefix + Count(10'000 + i, 16 * 16)));
+    ASSERT_FALSE(decoder.Admit(Join(prefix, Count(10'000 + i, 16 * 16))));
     decoder.Finish();
     ASSERT_EQ(pager.books(0), before);
   }
   pager.BeginStep();
-  const std::optional<Stream> fits = decoder.Admit(prefix + Count(500, 64));
+  const std::optional<Stream> fits = decoder.Admit(Join(prefix, Count(500, 64)));
   ASSERT_TRUE(fits);
   EXPECT_EQ(fits->num_cached, 64u);
   decoder.Finish();

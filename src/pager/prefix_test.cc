@@ -13,13 +13,13 @@ namespace {
 
 using testing::Count;
 using testing::Decoder;
+using testing::Join;
 using testing::kTenant;
 using testing::PagesOf;
 using testing::PoolOf;
 using testing::TinyConfig;
 using testing::TinyGroup;
 using testing::Tokens;
-using testing::operator+;
 using Stream = Decoder::Stream;
 
 // ---- adopting
@@ -51,7 +51,7 @@ TEST(Prefix, ASharedBeginningIsSharedToTheToken) {
   for (const uint32_t shared : {3u, 15u, 16u, 17u, 20u, 31u, 32u, 40u}) {
     Decoder decoder(PoolOf(16));
     decoder.RunToEnd(Count(0, 48));
-    EXPECT_EQ(decoder.RunToEnd(Count(0, shared) + Count(700, 30)).num_cached, shared);
+    EXPECT_EQ(decoder.RunToEnd(Join(Count(0, shared), Count(700, 30))).num_cached, shared);
     EXPECT_EQ(decoder.RunToEnd(Count(0, 48)).num_cached, 48u);
   }
 }
@@ -158,7 +158,7 @@ TEST(Prefix, ARolledBackAdoptionPutsThePagesBack) {
   Pager& pager = decoder.pager();
   const PagerSnapshot idle = pager.Snapshot();
   pager.BeginStep();
-  ASSERT_TRUE(decoder.Admit(Count(0, 40) + Count(500, 20)));
+  ASSERT_TRUE(decoder.Admit(Join(Count(0, 40), Count(500, 20))));
   decoder.GiveUp();
   EXPECT_EQ(pager.Snapshot(), idle);
 
@@ -197,13 +197,13 @@ TEST(Prefix, AfterARolledBackAdoptionTheSequenceIsAnyOther) {
   decoder.Finish();
   EXPECT_EQ(decoder.Index(stream), 1u);
   EXPECT_EQ(pager.MatchPrefix(kTenant, Count(900, 16)), 16u);
-  EXPECT_EQ(pager.MatchPrefix(kTenant, Count(0, 48) + Count(900, 16)), 48u);
+  EXPECT_EQ(pager.MatchPrefix(kTenant, Join(Count(0, 48), Count(900, 16))), 48u);
 }
 
 TEST(Prefix, AStepThatIsRolledBackRecallsWhatItEvicted) {
   Decoder decoder(PoolOf(6));
   decoder.RunToEnd(Count(0, 48));
-  decoder.RunToEnd(Count(0, 16) + Count(300, 32));
+  decoder.RunToEnd(Join(Count(0, 16), Count(300, 32)));
   Pager& pager = decoder.pager();
   const PagerSnapshot before = pager.Snapshot();
   ASSERT_EQ(pager.books(0).cached, 5u);
@@ -217,7 +217,7 @@ TEST(Prefix, AStepThatIsRolledBackRecallsWhatItEvicted) {
     EXPECT_EQ(pager.counters().prefix_pages_evicted, 0u);
   }
   EXPECT_EQ(decoder.RunToEnd(Count(0, 48)).num_cached, 48u);
-  EXPECT_EQ(decoder.RunToEnd(Count(0, 16) + Count(300, 32)).num_cached, 48u);
+  EXPECT_EQ(decoder.RunToEnd(Join(Count(0, 16), Count(300, 32))).num_cached, 48u);
 }
 
 // ---- evicting
@@ -296,7 +296,7 @@ TEST(PrefixGroups, WithoutItsWindowAPrefixIsNotFound) {
   EXPECT_EQ(pager.MatchPrefix(kTenant, Count(0, 103)), 0u);    // would see 63
   decoder.End({stream});
   pager.BeginStep();
-  const Stream again = *decoder.Admit(Count(0, 112) + Count(500, 5));
+  const Stream again = *decoder.Admit(Join(Count(0, 112), Count(500, 5)));
   EXPECT_EQ(again.num_cached, 112u);
   const SeqId late = *pager.Open();
   EXPECT_EQ(pager.AdoptPrefix(late, kTenant, Count(0, 112), 96).status,

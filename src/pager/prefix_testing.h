@@ -27,7 +27,7 @@ inline Tokens Count(TokenId from, uint32_t count) {
   return tokens;
 }
 
-inline Tokens operator+(Tokens a, const Tokens& b) {
+inline Tokens Join(Tokens a, const Tokens& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
