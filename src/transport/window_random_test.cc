@@ -36,7 +36,7 @@ class RandomHost {
 
   WindowRig& rig() { return rig_; }
   uint64_t forks_ = 0, adoptions_ = 0, trims_ = 0, rolled_back_ = 0, failures_ = 0, cold_ = 0,
-           closed_ = 0, whole_ = 0;
+           closed_ = 0, whole_ = 0, begun_anew_ = 0;
 
  private:
   uint32_t Below(uint32_t bound) { return static_cast<uint32_t>(random_() % bound); }
@@ -72,21 +72,30 @@ class RandomHost {
     }
   }
 
-  // A fork, a prompt of which part may be cached, or an empty sequence.
+  // A fork, a prompt of which part may be cached, or an empty sequence; in a slot of its own, or in
+  // that of a sequence that begins anew.
   void OpenOne() {
-    const auto opened = rig_.Open();
-    if (!opened) return;
+    uint32_t id = 0;
+    if (!sequences().empty() && Below(4) == 0) {
+      id = Any();
+      if (pager().lossy(SeqId{id}) || !rig_.Trim(id, 0)) return;
+      ++begun_anew_;
+    } else if (const auto opened = rig_.Open()) {
+      id = *opened;
+    } else {
+      return;
+    }
     if (Below(2) == 0) {
       const uint32_t source = Any();
       const auto& from = sequences()[source];
       const uint32_t most = std::min(from.committed, WindowRig::Length(from));
-      if (source == *opened || most == 0) return;
+      if (source == id || most == 0) return;
       const uint32_t tokens = Below(3) == 0 ? most : 1 + Below(most);
-      forks_ += rig_.Alias(*opened, source, tokens) ? 1 : 0;
+      forks_ += rig_.Alias(id, source, tokens) ? 1 : 0;
       return;
     }
-    adoptions_ += rig_.Adopt(*opened, Tokens(1 + Below(40))) > 0 ? 1 : 0;
-    whole_ += sequences()[*opened].no_write_row ? 1 : 0;
+    adoptions_ += rig_.Adopt(id, Tokens(1 + Below(40))) > 0 ? 1 : 0;
+    whole_ += sequences()[id].no_write_row ? 1 : 0;
   }
 
   void IndexSome() {
@@ -150,7 +159,7 @@ class WindowRandom : public ::testing::TestWithParam<Case> {};
 
 TEST_P(WindowRandom, WindowsAndPoolHoldTheShadow) {
   uint64_t forks = 0, adoptions = 0, whole = 0, trims = 0, rolled_back = 0, failures = 0, cold = 0,
-           closed = 0, staged = 0;
+           closed = 0, begun_anew = 0, staged = 0;
   for (uint64_t seed = 0; seed < 12; ++seed) {
     WindowRigConfig config = GetParam().config;
     config.scatter_seed = seed % 2 == 0 ? 0 : seed;
@@ -167,6 +176,7 @@ TEST_P(WindowRandom, WindowsAndPoolHoldTheShadow) {
     failures += host.failures_;
     cold += host.cold_;
     closed += host.closed_;
+    begun_anew += host.begun_anew_;
     staged += host.rig().staged_places();
   }
   EXPECT_GT(forks, 100u);
@@ -174,6 +184,7 @@ TEST_P(WindowRandom, WindowsAndPoolHoldTheShadow) {
   EXPECT_GT(rolled_back, 100u);
   EXPECT_GT(failures, 200u);
   EXPECT_GT(closed, 200u);
+  EXPECT_GT(begun_anew, 50u);
   EXPECT_GT(cold, 20u);
   EXPECT_GT(staged, 1000u);
   if (GetParam().config.sliding_page_tokens != 16) {  // groups of equal pages share prefixes
