@@ -402,17 +402,18 @@ void HeartMachine::Index(uint32_t seq) {
   const uint32_t entered = pager_->IndexPrefix(sequence->id, sequence->salt, sequence->tokens);
   const PagerSnapshot snapshot = pager_->Snapshot();
   uint32_t found = 0;
-  for (const auto& [g, index, page] : candidates) {
-    const auto& indexed = snapshot.groups[g].indexed;
-    if (std::any_of(indexed.begin(), indexed.end(),
-                    [page = page](const auto& entry) { return entry.page == page; })) {
-      oracle_.Enter(*sequence, g, index, page);
+  for (const Candidate& candidate : candidates) {
+    const auto& indexed = snapshot.groups[candidate.group].indexed;
+    const auto is_it = [&](const auto& entry) { return entry.page == candidate.page; };
+    if (std::any_of(indexed.begin(), indexed.end(), is_it)) {
+      oracle_.Enter(*sequence, candidate.group, candidate.index, candidate.page);
       ++found;
       continue;
     }
     // It goes on where it stood: what others entered before that, and was evicted, stays away.
-    Expect((index + 1) * page_tokens <= sequence->entered_tokens,
-           "IndexPrefix enters the full pages that are written", index, candidates.size());
+    Expect((candidate.index + 1) * page_tokens <= sequence->entered_tokens,
+           "IndexPrefix enters the full pages that are written", candidate.index,
+           candidates.size());
   }
   sequence->entered_tokens = completed / page_tokens * page_tokens;
   Expect(entered == found, "IndexPrefix counts what it enters", entered, found);
