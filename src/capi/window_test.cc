@@ -1,0 +1,244 @@
+// Windows through the C ABI: the order of the calls, what they refuse, and that bytes arrive.
+#include <cstring>
+#include <memory>
+
+#include "capi/capi_testing.h"
+
+namespace kvrm {
+namespace {
+
+// A runtime with windows, and an executor that writes (seq-independent) bytes of a place.
+class WindowedRuntime : public TestRuntime {
+ public:
+  explicit WindowedRuntime(uint32_t publish_age_steps = 0)
+      : TestRuntime(ConfigOf(publish_age_steps).config) {
+    for (uint32_t g = 0; g < 2; ++g) {
+      uint64_t bytes = 0;
+      layout[g].size = sizeof layout[g];
+      EXPECT_EQ(kvrm_get_window(*this, g, &layout[g], &bytes), KVRM_OK) << error();
+      memory[g].resize(bytes);
+      EXPECT_EQ(kvrm_bind_window(*this, g, memory[g].data(), bytes), KVRM_OK) << error();
+    }
+  }
+
+  unsigned char* Entry(uint32_t group, uint32_t part, uint32_t slot, uint32_t place) {
+    return memory[group].data() + part * layout[group].part_stride_bytes +
+           slot * layout[group].slot_stride_bytes + place % layout[group].window_tokens * 32;
+  }
+  // Writes the rows of the last frame and acknowledges it.
+  void RunDecoder() {
+    Plan();
+    kvrm_frame frame = {};
+    frame.size = sizeof frame;
+    ASSERT_EQ(kvrm_get_frame(*this, &frame), KVRM_OK);
+    for (uint32_t i = 0; i < frame.num_rows; ++i) {
+      for (uint32_t side = 0; side < 4; ++side) {
+        std::memset(Entry(side / 2, side % 2, frame.rows[i].slot, frame.rows[i].kv_index),
+                    static_cast<int>(frame.rows[i].kv_index * 4 + side), 32);
+      }
+    }
+    const kvrm_train* trains = nullptr;
+    uint32_t num_trains = 0;
+    ASSERT_EQ(kvrm_window_acknowledge(*this, epoch(), &trains, &num_trains), KVRM_OK) << error();
+    ASSERT_EQ(kvrm_run_trains(*this, trains, num_trains), KVRM_OK) << error();
+    ASSERT_EQ(kvrm_step_done(*this, epoch()), KVRM_OK);
+  }
+  // Returns how many bytes were staged.
+  uint64_t Plan() {
+    const kvrm_train* trains = nullptr;
+    uint32_t num_trains = 0;
+    EXPECT_EQ(kvrm_get_page_copies(*this, &trains, &num_trains), KVRM_OK);
+    EXPECT_EQ(kvrm_run_trains(*this, trains, num_trains), KVRM_OK) << error();
+    EXPECT_EQ(kvrm_window_plan(*this, &trains, &num_trains), KVRM_OK) << error();
+    EXPECT_EQ(kvrm_run_trains(*this, trains, num_trains), KVRM_OK) << error();
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < num_trains; ++i) bytes += trains[i].bytes;
+    return bytes;
+  }
+  void Decode(const std::vector<kvrm_seq>& seqs) {
+    std::vector<kvrm_row_input> rows;
+    for (const kvrm_seq seq : seqs) AddRows(seq, rows);
+    ASSERT_EQ(Commit(rows), KVRM_OK) << error();
+    RunDecoder();
+  }
+  kvrm_seq Decoded(uint32_t num_tokens) {
+    Begin();
+    const kvrm_seq seq = Open();
+    EXPECT_EQ(Reserve(seq, num_tokens), KVRM_OK);
+    Decode({seq});
+    return seq;
+  }
+  void ExpectWindow(kvrm_seq seq, uint32_t places) {
+    const uint32_t slot = Info(seq).slot;
+    for (uint32_t place = 0; place < places; ++place) {
+      for (uint32_t side = 0; side < 4; ++side) {
+        if (side >= 2 && place + 24 < places) continue;  // out of the sliding group's sight
+        EXPECT_EQ(*Entry(side / 2, side % 2, slot, place), (place * 4 + side) % 256)
+            << "place " << place << ", group " << side / 2;
+      }
+    }
+  }
+
+  kvrm_window_config layout[2] = {};
+  std::vector<unsigned char> memory[2];
+
+ private:
+  static RuntimeConfig& ConfigOf(uint32_t publish_age_steps) {
+    static std::unique_ptr<RuntimeConfig> made;
+    made = std::make_unique<RuntimeConfig>(/*sliding=*/true, /*windows=*/true);
+    made->config.publish_age_steps = publish_age_steps;
+    return *made;
+  }
+};
+
+TEST(CapiWindow, DefaultsAreTheLeastThatServes) {
+  WindowedRuntime rt;
+  EXPECT_EQ(rt.layout[0].window_tokens, 128u);
+  EXPECT_EQ(rt.layout[1].window_tokens, 96u);  // 24 + 64, rounded up to pages
+  EXPECT_EQ(rt.layout[0].slot_stride_bytes, 128u * 32);
+  EXPECT_EQ(rt.layout[0].part_stride_bytes, 4u * 128 * 32);
+  EXPECT_EQ(rt.memory[0].size(), 2u * 4 * 128 * 32);
+  unsigned char byte = 0;
+  EXPECT_EQ(kvrm_bind_window(rt, 0, &byte, 1), KVRM_INVALID);
+  EXPECT_EQ(kvrm_bind_window(rt, 2, &byte, 1), KVRM_INVALID);
+  TestRuntime without;
+  const kvrm_train* trains = nullptr;
+  uint32_t num_trains = 0;
+  EXPECT_EQ(kvrm_window_plan(without, &trains, &num_trains), KVRM_INVALID);
+  EXPECT_EQ(kvrm_bind_window(without, 0, &byte, 1), KVRM_INVALID);
+}
+
+TEST(CapiWindow, AForkFindsItsOriginsBytes) {
+  WindowedRuntime rt;
+  const kvrm_seq src = rt.Decoded(50);
+  rt.Begin();
+  const kvrm_seq fork = rt.Open();
+  ASSERT_EQ(kvrm_alias(rt, fork, src, 50), KVRM_OK) << rt.error();
+  ASSERT_EQ(rt.Reserve(fork, 51), KVRM_OK);
+  rt.Decode({fork});
+  rt.ExpectWindow(fork, 51);
+  rt.ExpectWindow(src, 50);
+  uint32_t first = 9, end = 9;
+  ASSERT_EQ(kvrm_window_resident(rt, 0, rt.Info(fork).slot, &first, &end), KVRM_OK);
+  EXPECT_EQ(first, 0u);
+  EXPECT_EQ(end, 51u);
+  EXPECT_EQ(kvrm_window_resident(rt, 0, 4, &first, &end), KVRM_INVALID);
+}
+
+TEST(CapiWindow, SteadyDecodingStagesNothing) {
+  WindowedRuntime rt;
+  const kvrm_seq seq = rt.Decoded(20);
+  for (uint32_t tokens = 21; tokens < 60; ++tokens) {
+    rt.Begin();
+    ASSERT_EQ(rt.Reserve(seq, tokens), KVRM_OK);
+    std::vector<kvrm_row_input> rows;
+    rt.AddRows(seq, rows);
+    ASSERT_EQ(rt.Commit(rows), KVRM_OK);
+    EXPECT_EQ(rt.Plan(), 0u);
+    rt.RunDecoder();
+  }
+  rt.ExpectWindow(seq, 59);
+}
+
+TEST(CapiWindow, AnEpochThatDidNotRunIsTrimmedBeforeItsSequenceGoesOn) {
+  WindowedRuntime rt;
+  const kvrm_seq seq = rt.Decoded(20);
+  rt.Begin();
+  ASSERT_EQ(rt.Reserve(seq, 24), KVRM_OK);
+  std::vector<kvrm_row_input> rows;
+  rt.AddRows(seq, rows);
+  ASSERT_EQ(rt.Commit(rows), KVRM_OK);
+  ASSERT_EQ(kvrm_step_done(rt, rt.epoch()), KVRM_OK);  // the decoder failed: no acknowledge
+  EXPECT_EQ(rt.Info(seq).completed_tokens, 20u);
+  rt.Begin();
+  const kvrm_seq fork = rt.Open();
+  EXPECT_EQ(kvrm_alias(rt, fork, seq, 24), KVRM_INVALID);
+  EXPECT_EQ(kvrm_alias(rt, fork, seq, 20), KVRM_OK) << rt.error();
+  ASSERT_EQ(rt.Reserve(seq, 25), KVRM_OK);
+  EXPECT_EQ(rt.Commit({TestRuntime::Row(seq, 24)}), KVRM_INVALID);
+  EXPECT_NE(rt.error().find("from 20 on were not acknowledged"), std::string::npos) << rt.error();
+  ASSERT_EQ(kvrm_trim(rt, seq, 20), KVRM_OK);
+  ASSERT_EQ(rt.Reserve(seq, 25), KVRM_OK);
+  rt.Decode({seq});
+  rt.ExpectWindow(seq, 25);
+}
+
+TEST(CapiWindow, PlansAndAcknowledgesComeInOrder) {
+  WindowedRuntime rt;
+  const kvrm_train* trains = nullptr;
+  uint32_t num_trains = 0;
+  EXPECT_EQ(kvrm_window_plan(rt, &trains, &num_trains), KVRM_INVALID);
+  rt.Begin();
+  const kvrm_seq seq = rt.Open();
+  ASSERT_EQ(rt.Reserve(seq, 20), KVRM_OK);
+  std::vector<kvrm_row_input> rows;
+  rt.AddRows(seq, rows);
+  ASSERT_EQ(rt.Commit(rows), KVRM_OK);
+  EXPECT_EQ(kvrm_window_acknowledge(rt, 1, &trains, &num_trains), KVRM_INVALID);  // not planned
+  EXPECT_EQ(kvrm_window_plan(rt, &trains, &num_trains), KVRM_OK);
+  EXPECT_EQ(kvrm_window_plan(rt, &trains, &num_trains), KVRM_OK);  // the same again
+  EXPECT_EQ(kvrm_window_acknowledge(rt, 2, &trains, &num_trains), KVRM_INVALID);
+  EXPECT_EQ(kvrm_window_acknowledge(rt, 1, &trains, &num_trains), KVRM_OK);
+  EXPECT_GT(num_trains, 0u);
+  EXPECT_EQ(kvrm_window_acknowledge(rt, 1, &trains, &num_trains), KVRM_INVALID);
+  EXPECT_EQ(kvrm_window_plan(rt, &trains, &num_trains), KVRM_INVALID);
+  EXPECT_EQ(kvrm_window_plan(rt, nullptr, &num_trains), KVRM_INVALID);
+}
+
+TEST(CapiWindow, RowsThatWaitArePublishedBeforeTheyAreShared) {
+  WindowedRuntime rt(/*publish_age_steps=*/3);
+  const kvrm_seq src = rt.Decoded(40);
+  const kvrm_salt salt = {};
+  const std::vector<int32_t> tokens(40, 1);
+  EXPECT_EQ(kvrm_prefix_index(rt, src, &salt, tokens.data(), 40, nullptr), KVRM_INVALID);
+  rt.Begin();
+  const kvrm_seq fork = rt.Open();
+  EXPECT_EQ(kvrm_alias(rt, fork, src, 40), KVRM_INVALID);
+  EXPECT_NE(rt.error().find("kvrm_window_publish"), std::string::npos) << rt.error();
+  const kvrm_train* trains = nullptr;
+  uint32_t num_trains = 0;
+  ASSERT_EQ(kvrm_window_publish(rt, src, &trains, &num_trains), KVRM_OK) << rt.error();
+  EXPECT_GT(num_trains, 0u);
+  ASSERT_EQ(kvrm_run_trains(rt, trains, num_trains), KVRM_OK);
+  ASSERT_EQ(kvrm_alias(rt, fork, src, 40), KVRM_OK) << rt.error();
+  ASSERT_EQ(rt.Reserve(fork, 41), KVRM_OK);
+  rt.Decode({fork});
+  rt.ExpectWindow(fork, 41);
+}
+
+TEST(CapiWindow, AnAdoptedPrefixArrivesInTheWindow) {
+  WindowedRuntime rt;
+  const kvrm_salt salt = {7, 7};
+  const std::vector<int32_t> tokens(50, 3);
+  const kvrm_seq first = rt.Decoded(50);
+  uint32_t pages = 0, matched = 0;
+  ASSERT_EQ(kvrm_prefix_index(rt, first, &salt, tokens.data(), 50, &pages), KVRM_OK) << rt.error();
+  EXPECT_GT(pages, 0u);
+  rt.Begin();
+  ASSERT_EQ(kvrm_close(rt, first), KVRM_OK);
+  rt.Decode({});
+  ASSERT_EQ(kvrm_prefix_match(rt, &salt, tokens.data(), 48, &matched), KVRM_OK);
+  ASSERT_EQ(matched, 48u);
+  rt.Begin();
+  const kvrm_seq second = rt.Open();
+  EXPECT_EQ(kvrm_prefix_adopt(rt, second, &salt, tokens.data(), 50, 51), KVRM_INVALID);
+  EXPECT_EQ(kvrm_prefix_adopt(rt, second, &salt, tokens.data(), 50, 50), KVRM_UNSERVICEABLE);
+  ASSERT_EQ(kvrm_prefix_adopt(rt, second, &salt, tokens.data(), 48, 48), KVRM_OK) << rt.error();
+  ASSERT_EQ(rt.Commit({TestRuntime::Row(second, 47, KVRM_ROW_NO_WRITE)}), KVRM_OK) << rt.error();
+  EXPECT_GT(rt.Plan(), 0u);
+  rt.ExpectWindow(second, 48);
+  ASSERT_EQ(kvrm_prefix_clear(rt), KVRM_OK);
+  ASSERT_EQ(kvrm_prefix_match(rt, &salt, tokens.data(), 48, &matched), KVRM_OK);
+  EXPECT_EQ(matched, 0u);
+}
+
+TEST(CapiWindow, CalibrationSetsTheTrainLength) {
+  WindowedRuntime rt;
+  uint64_t bytes = 0;
+  ASSERT_EQ(kvrm_calibrate_trains(rt, &bytes), KVRM_OK);
+  EXPECT_GE(bytes, 16u << 10);
+  EXPECT_LE(bytes, 1u << 20);
+}
+
+}  // namespace
+}  // namespace kvrm
