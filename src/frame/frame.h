@@ -117,6 +117,7 @@ class FrameBuilder {
   FrameView Publish(uint64_t epoch, std::span<const Row> rows, std::span<const SlotHead> slots,
                     std::span<const Delta> deltas);
 
+  const FrameCapacity& capacity() const;
   uint64_t chain_hash() const;
   uint64_t publishes() const;
   // Segments of the live slots of the last frame, and their bytes, for one layer (read_runs).

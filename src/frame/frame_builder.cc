@@ -186,6 +186,7 @@ bool FrameBuilder::State::Repeats(const Published& frame, std::span<const Row> r
          (deltas.empty() || std::memcmp(deltas.data(), view.deltas, deltas.size_bytes()) == 0);
 }
 
+const FrameCapacity& FrameBuilder::capacity() const { return state_->capacity; }
 uint64_t FrameBuilder::chain_hash() const { return state_->chain_hash; }
 uint64_t FrameBuilder::publishes() const { return state_->publishes; }
 

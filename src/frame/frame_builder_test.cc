@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "frame/frame.h"
+#include "frame/frame_json.h"
 #include "frame/frame_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -396,6 +397,17 @@ TEST(FrameDump, ShowsEachDeltaRowSlotAndSegment) {
         "    segment 0: from token 0, pages 5..8, at byte 320, 192 bytes a part\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
+}
+
+TEST(FrameJsonText, HoldsEachRowSlotTableAndDelta) {
+  const auto builder = TinyBuilder();
+  const Inputs in;
+  const std::string text = FrameJson(TinyFrameGeometry(), in.Publish(*builder, 1));
+  EXPECT_THAT(text, ::testing::StartsWith("{\"head\":{\"magic\":\"4652564b\",\"version\":2,"));
+  EXPECT_THAT(text, HasSubstr("\"rows\":[{\"token\":39,\"slot\":1,"));
+  EXPECT_THAT(text,
+              HasSubstr("\"tables\":[{\"pages\":[5,6,7],\"segments\":[{\"offset_bytes\":320,"));
+  EXPECT_THAT(text, HasSubstr("\"deltas\":[{\"slot\":1,\"kv_group\":0,\"kind\":0,"));
 }
 
 TEST(FrameDump, ShowsHolesAndLossyViews) {

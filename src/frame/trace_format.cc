@@ -65,19 +65,6 @@ Status CheckLayers(const KvGeometry& geometry) {
   return Ok();
 }
 
-TraceGroup Packed(const KvGroupGeometry& group) {
-  TraceGroup out{};
-  out.kind = static_cast<uint8_t>(group.kind);
-  out.format = static_cast<uint8_t>(group.format);
-  out.page_tokens = group.page_tokens;
-  out.num_parts = group.num_parts;
-  out.pages_per_superblock = group.pages_per_superblock;
-  out.part_page_bytes = group.part_page_bytes;
-  out.superblock_bytes = group.superblock_bytes;
-  out.window_tokens = group.window_tokens;
-  return out;
-}
-
 KvGroupGeometry Unpacked(const TraceGroup& group) {
   KvGroupGeometry out;
   out.kind = static_cast<KvGroupKind>(group.kind);
@@ -106,6 +93,19 @@ uint64_t HeaderChecksum(std::span<const std::byte> header) {
 }
 
 }  // namespace
+
+TraceGroup ToTraceGroup(const KvGroupGeometry& group) {
+  TraceGroup out{};
+  out.kind = static_cast<uint8_t>(group.kind);
+  out.format = static_cast<uint8_t>(group.format);
+  out.page_tokens = group.page_tokens;
+  out.num_parts = group.num_parts;
+  out.pages_per_superblock = group.pages_per_superblock;
+  out.part_page_bytes = group.part_page_bytes;
+  out.superblock_bytes = group.superblock_bytes;
+  out.window_tokens = group.window_tokens;
+  return out;
+}
 
 uint64_t TraceChecksum(std::span<const std::byte> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
@@ -163,7 +163,7 @@ Result<std::vector<std::byte>> PackTraceHeader(const TraceHeader& header) {
   std::vector<std::byte> bytes(head.header_bytes);
   std::byte* to = bytes.data() + sizeof head;
   for (const KvGroupGeometry& group : geometry.groups) {
-    const TraceGroup packed = Packed(group);
+    const TraceGroup packed = ToTraceGroup(group);
     Pack(&packed, 1, to);
     to += sizeof packed;
   }

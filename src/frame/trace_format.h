@@ -162,6 +162,7 @@ struct TraceHeader {
   uint32_t key_interval = kTraceKeyInterval;
 };
 
+TraceGroup ToTraceGroup(const KvGroupGeometry& group);
 uint64_t TraceChecksum(std::span<const std::byte> bytes);
 uint64_t HeadChecksum(const TraceRecordHead& head);  // of all its fields but head_checksum
 

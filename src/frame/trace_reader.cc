@@ -23,7 +23,7 @@ std::string Place(const std::string& path, const TraceRecord& record) {
 Result<std::unique_ptr<TraceReader>> TraceReader::Open(const std::string& path) {
   std::unique_ptr<TraceReader> reader(new TraceReader);
   reader->path_ = path;
-  reader->file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  reader->file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (reader->file_ < 0) {
     const std::string text = path + ": cannot be opened: " + std::strerror(errno);
     return errno == ENOENT ? NotFound(text) : Unavailable(text);
