@@ -8,6 +8,7 @@
 
 #include "kvrm/commands.h"
 #include "options/read_all.h"
+#include "session/frame_tracer.h"
 #include "session/generation.h"
 #include "session/interrupt.h"
 #include "session/session.h"
@@ -143,18 +144,21 @@ class OrderedOutput {
   bool writable_ = true;
 };
 
-// Prints the frames of the first steps, as their programs have just replayed them.
-class FramePrinter final : public StepObserver {
+// Prints the frames of the first steps, as their programs have just replayed them, and hands each
+// to the trace, if there is one.
+class FrameWatcher final : public StepObserver {
  public:
-  FramePrinter(const KvGeometry& geometry, int64_t num_steps)
-      : geometry_(geometry), left_(num_steps) {}
-  void OnStep(const StepPlan&, const FrameView& frame, const StepResult&) override {
+  FrameWatcher(const KvGeometry& geometry, int64_t num_steps, FrameTracer* tracer)
+      : geometry_(geometry), left_(num_steps), tracer_(tracer) {}
+  void OnStep(const StepPlan& plan, const FrameView& frame, const StepResult& result) override {
     if (left_-- > 0) std::fputs(DumpFrame(geometry_, frame).c_str(), stderr);
+    if (tracer_ != nullptr) tracer_->OnStep(plan, frame, result);
   }
 
  private:
   const KvGeometry& geometry_;
   int64_t left_;
+  FrameTracer* const tracer_;
 };
 
 // Runs all requests in one batch. Done when each of them ended well and was printed.
@@ -199,6 +203,9 @@ int RunGenerate(const OptionValues& values) {
   }
   const auto prompts = ReadPrompts(values);
   if (!prompts.ok()) return Failed(values, prompts.error());
+  if (const Status writable = FrameTracer::CheckPath(values.Text("frame-trace")); !writable.ok()) {
+    return Failed(values, writable.error());
+  }
   auto session = OpenSession(values, values.Flag("chat") ? ChatUse::kRequired : ChatUse::kNone);
   if (!session.ok()) return Failed(values, session.error());
   CatchInterrupts();
@@ -207,9 +214,20 @@ int RunGenerate(const OptionValues& values) {
     requests.push_back(MakeRequest(*session, values, prompt));
   }
   Engine& engine = *session->runtime->engine;
-  FramePrinter frames(engine.pager().geometry(), values.Int("frames"));
-  if (values.Int("frames") > 0) engine.SetObserver(&frames);
-  return RunBatch(*session, values, requests);
+  std::unique_ptr<FrameTracer> tracer;
+  if (!values.Text("frame-trace").empty()) {
+    auto made = FrameTracer::Create(
+        values.Text("frame-trace"), engine,
+        [&values](std::string_view line) { (void)Failed(values, Unavailable(std::string(line))); });
+    if (!made.ok()) return Failed(values, made.error());
+    tracer = std::move(made).value();
+  }
+  FrameWatcher watcher(engine.pager().geometry(), values.Int("frames"), tracer.get());
+  engine.SetObserver(&watcher);
+  const int code = RunBatch(*session, values, requests);
+  engine.SetObserver(nullptr);
+  const bool traced = tracer == nullptr || tracer->Close();
+  return traced ? code : kExitFailed;
 }
 
 }  // namespace kvrm::cli

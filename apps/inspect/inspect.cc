@@ -1,7 +1,12 @@
-// kvrm inspect: what a model file holds and what memory it needs; no weights are loaded.
+// kvrm inspect: what a model file holds and what memory it needs, without loading its weights; or
+// what a frame trace tells.
 #include <cstdio>
 #include <string>
 
+#include "inspect/trace_inspect.h"
+#include "inspect/trace_inspect.h"
+#include "inspect/trace_inspect.h"
+#include "inspect/trace_inspect.h"
 #include "kvrm/commands.h"
 #include "model/describe.h"
 #include "model/gguf.h"
@@ -11,6 +16,34 @@ namespace kvrm::cli {
 
 int RunInspect(const OptionValues& values) {
   const bool has_file = !values.positionals().empty();
+  if (has_file && IsFrameTrace(values.positionals()[0])) {
+    return InspectTrace(values, values.positionals()[0]);
+  }
+  for (const char* name : {"epoch", "replay", "diff"}) {
+    if (values.Source(name) == ValueSource::kDefault) continue;
+    return UsageError(values, "--" + std::string(name) + " needs a frame trace, FILE.kvft");
+  }
+  if (has_file && IsFrameTrace(values.positionals()[0])) {
+    return InspectTrace(values, values.positionals()[0]);
+  }
+  for (const char* name : {"epoch", "replay", "diff"}) {
+    if (values.Source(name) == ValueSource::kDefault) continue;
+    return UsageError(values, "--" + std::string(name) + " needs a frame trace, FILE.kvft");
+  }
+  if (has_file && IsFrameTrace(values.positionals()[0])) {
+    return InspectTrace(values, values.positionals()[0]);
+  }
+  for (const char* name : {"epoch", "replay", "diff"}) {
+    if (values.Source(name) == ValueSource::kDefault) continue;
+    return UsageError(values, "--" + std::string(name) + " needs a frame trace, FILE.kvft");
+  }
+  if (has_file && IsFrameTrace(values.positionals()[0])) {
+    return InspectTrace(values, values.positionals()[0]);
+  }
+  for (const char* name : {"epoch", "replay", "diff"}) {
+    if (values.Source(name) == ValueSource::kDefault) continue;
+    return UsageError(values, "--" + std::string(name) + " needs a frame trace, FILE.kvft");
+  }
   const auto path =
       FindModel(has_file ? values.positionals()[0] : values.Text("model"), ModelsDir());
   if (!path.ok()) return Failed(values, path.error());

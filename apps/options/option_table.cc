@@ -25,9 +25,12 @@ constexpr CommandSpec kCommands[] = {
     {kTokenize, "tokenize", "", "Turn standard input into token ids.",
      "Prints one id and piece a line; with --ids only the ids, separated by blanks; with --decode "
      "it reads ids and writes their text."},
-    {kInspect, "inspect", "[FILE]", "Say what a model file holds and what memory it needs.",
-     "Metadata, tensors by type, KV geometry with the superblock choice, memory for 1, 8 and 32 "
-     "sequences."},
+    {kInspect, "inspect", "[FILE]",
+     "Say what a model file holds and what memory it needs, or what a frame trace tells.",
+     "Of a model: metadata, tensors by type, KV geometry with the superblock choice, memory for 1, 8 "
+     "and 32 sequences. Of a frame trace (.kvft): its frames and geometry; with --epoch one frame "
+     "with its page tables; with --replay whether every frame keeps the laws; with --diff where it "
+     "parts from another trace (exit code 1 when it does)."},
     {kEvalPpl, "eval ppl", "", "Perplexity of a text, as llama-perplexity counts it.",
      "The whole text is tokenised at once, cut into windows of --ctx tokens without a start token; "
      "the second half of each window counts."},
@@ -111,6 +114,8 @@ constexpr OptionSpec kOptions[] = {
      "go on past the end token", kGenerate},
     {"frames", '\0', "", kInt, kInvocation, false, 0, kMaxTokens, "", "0", "N",
      "print the frames of the first N steps to standard error", kGenerate},
+    {"frame-trace", '\0', "", kText, kInvocation, false, 0, 0, "", "", "FILE.kvft",
+     "write every step's frame to a trace that `kvrm inspect` reads", kGenerate | kServe},
     // ---- sampling
     {"temp", '\0', "--temperature", kFloat, kSetting, false, 0, 100, "", "0.8", "T",
      "temperature; 0: greedy", kSamplingCommands},
@@ -142,6 +147,13 @@ constexpr OptionSpec kOptions[] = {
      "print ids alone, separated by blanks", kTokenize},
     {"decode", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
      "read ids, write their text", kTokenize},
+    // ---- frame traces
+    {"epoch", '\0', "", kInt, kInvocation, false, 0, kMaxInt, "", "0", "N",
+     "of a frame trace: show the frame of epoch N with its page tables; 0: none", kInspect},
+    {"replay", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
+     "of a frame trace: apply all deltas, check each frame and the hash chain", kInspect},
+    {"diff", '\0', "", kText, kInvocation, false, 0, 0, "", "", "FILE.kvft",
+     "of a frame trace: the first epoch and field in which this one differs", kInspect},
     // ---- measuring
     {"windows", '\0', "--chunks", kInt, kInvocation, false, -1, kMaxTokens, "", "-1", "N",
      "windows to evaluate; -1 or 0: all", kEvalPpl},

@@ -2,11 +2,13 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "kvrm/commands.h"
 #include "server/server.h"
+#include "session/frame_tracer.h"
 #include "session/model_path.h"
 #include "session/session.h"
 
@@ -24,13 +26,24 @@ int RunServe(const OptionValues& values) {
   config.log = [](std::string_view line) {
     std::fprintf(stderr, "kvrm serve: %.*s\n", static_cast<int>(line.size()), line.data());
   };
-  config.on_loaded = [&model_path](const Runtime& runtime) {
+  const std::string trace_path = values.Text("frame-trace");
+  if (const Status writable = FrameTracer::CheckPath(trace_path); !writable.ok()) {
+    return Failed(values, writable.error());
+  }
+  std::unique_ptr<FrameTracer> tracer;
+  config.on_loaded = [&](const Runtime& runtime) {
     std::fprintf(stderr, "%s\n", Banner(runtime, *model_path).c_str());
+    if (trace_path.empty()) return;
+    auto made = FrameTracer::Create(trace_path, *runtime.engine, config.log);
+    if (!made.ok()) return config.log(made.error().message + "; serving without a trace");
+    tracer = std::move(made).value();
+    runtime.engine->SetObserver(tracer.get());
   };
   config.on_ready = [](const std::string& url) {
     std::fprintf(stderr, "serving on %s\n", url.c_str());
   };
   const Result<int> code = RunServer(config, RuntimeOptionsOf(values, *model_path));
+  if (tracer != nullptr) (void)tracer->Close();  // the log has said what went wrong
   return code.ok() ? *code : Failed(values, code.error());
 }
 

@@ -223,6 +223,7 @@ const ExecutorInfo& Engine::executor_info() const { return state_->info; }
 uint64_t Engine::kv_tokens() const { return state_->kv_tokens; }
 Pager& Engine::pager() { return *state_->pager; }
 
+const FrameCapacity& Engine::frame_capacity() const { return state_->frames->capacity(); }
 void Engine::SetObserver(StepObserver* observer) { state_->observer = observer; }
 
 }  // namespace kvrm

@@ -138,6 +138,7 @@ class Engine {
   EngineMetrics Metrics() const;  // thread-safe snapshot, as of the last step
   const EngineConfig& config() const;
   const ExecutorInfo& executor_info() const;
+  const FrameCapacity& frame_capacity() const;  // of the frames that observers see
   uint64_t kv_tokens() const;  // token places of the pool
   Pager& pager();              // engine thread, or while nothing runs
   // On the engine thread between steps; nullptr = none. Not owned.
