@@ -4,9 +4,6 @@
 #include <string>
 
 #include "inspect/trace_inspect.h"
-#include "inspect/trace_inspect.h"
-#include "inspect/trace_inspect.h"
-#include "inspect/trace_inspect.h"
 #include "kvrm/commands.h"
 #include "model/describe.h"
 #include "model/gguf.h"
@@ -16,27 +13,6 @@ namespace kvrm::cli {
 
 int RunInspect(const OptionValues& values) {
   const bool has_file = !values.positionals().empty();
-  if (has_file && IsFrameTrace(values.positionals()[0])) {
-    return InspectTrace(values, values.positionals()[0]);
-  }
-  for (const char* name : {"epoch", "replay", "diff"}) {
-    if (values.Source(name) == ValueSource::kDefault) continue;
-    return UsageError(values, "--" + std::string(name) + " needs a frame trace, FILE.kvft");
-  }
-  if (has_file && IsFrameTrace(values.positionals()[0])) {
-    return InspectTrace(values, values.positionals()[0]);
-  }
-  for (const char* name : {"epoch", "replay", "diff"}) {
-    if (values.Source(name) == ValueSource::kDefault) continue;
-    return UsageError(values, "--" + std::string(name) + " needs a frame trace, FILE.kvft");
-  }
-  if (has_file && IsFrameTrace(values.positionals()[0])) {
-    return InspectTrace(values, values.positionals()[0]);
-  }
-  for (const char* name : {"epoch", "replay", "diff"}) {
-    if (values.Source(name) == ValueSource::kDefault) continue;
-    return UsageError(values, "--" + std::string(name) + " needs a frame trace, FILE.kvft");
-  }
   if (has_file && IsFrameTrace(values.positionals()[0])) {
     return InspectTrace(values, values.positionals()[0]);
   }
