@@ -22,10 +22,10 @@ constexpr Weight kBetween[] = {
     {Verb::kCommit, 4}, {Verb::kClear, 1}, {Verb::kBusy, 6},   {Verb::kIdle, 2},
 };
 
-// Not yet: a rolled back step does not restore holes at the beginning of a table, nor the epoch of
-// a page in limbo that a savepoint had adopted.
+// Not yet: a step that is rolled back does not restore the epoch of a page in limbo that was
+// adopted and given back under a savepoint.
 bool IsBuilt(Verb verb, const ScriptModel& model) {
-  return verb != Verb::kCold && !(verb == Verb::kAdopt && model.marked);
+  return !(verb == Verb::kAdopt && model.marked);
 }
 
 class Dice {

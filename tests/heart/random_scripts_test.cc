@@ -58,6 +58,9 @@ TEST(RandomScriptsReach, EverythingThatThePagerCounts) {
       &PagerCounters::prefix_pages_indexed,
       &PagerCounters::prefix_pages_evicted,
       &PagerCounters::prefix_collisions,
+      &PagerCounters::cold_pages,
+      &PagerCounters::soft_used,
+      &PagerCounters::soft_stolen,
   };
   for (uint32_t setup = 0; setup < Setups().size(); ++setup) {
     const auto counters = CheckRandomScripts(setup, {.seed = 1, .operations = 3'000}).counters;
