@@ -41,6 +41,8 @@ struct RigOptions {
   uint32_t prefill_rows = 512;
   uint32_t max_queued = 4096;
   uint64_t scatter_seed = 0;
+  bool prefix_cache = true;
+  uint64_t kv_keep_bytes = 32u << 20;
   bool poison = true;
   bool panel_hints = true;
   bool validate = true;
@@ -52,6 +54,7 @@ inline std::unique_ptr<Engine> MakeEngine(const RigOptions& options, Clock& cloc
                               .kv_bytes = options.pool_pages * kFakePageBytes,
                               .max_slots = options.slots,
                               .max_seq_tokens = options.max_seq_tokens,
+                              .kv_keep_bytes = options.kv_keep_bytes,
                               .poison_freed = options.poison,
                               .scatter_seed = options.scatter_seed});
   KVRM_CHECK(pager.ok(), "a rig's pager can be made");
@@ -66,6 +69,7 @@ inline std::unique_ptr<Engine> MakeEngine(const RigOptions& options, Clock& cloc
                                 .max_queued = options.max_queued,
                                 .chunk_rows = options.chunk_rows,
                                 .mixed_prompt_rows = options.mixed_prompt_rows,
+                                .prefix_cache = options.prefix_cache,
                                 .validate_each_step = options.validate},
                                std::move(pager).value(), std::move(executor), clock);
   KVRM_CHECK(engine.ok(), "a rig's engine can be made");
