@@ -97,8 +97,34 @@ std::optional<std::string> TraceReplay::KeyDifference(const TraceFrame& frame) c
 std::vector<std::string> TraceReplay::Violations() const {
   std::vector<std::string> found =
       ValidateFrame(reader_.header().geometry, view_, previous_ ? &*previous_ : nullptr);
+  // Counts that leave the tables are told above.
+  const Status counts = CheckCounts();
+  if (!counts.ok() && found.empty()) found.push_back(counts.error().message);
   if (key_difference_) found.push_back(*key_difference_);
   return found;
+}
+
+Status TraceReplay::CheckCounts() const {
+  for (const SlotHead& slot : frame_->block.slots()) {
+    const std::string name = "slot " + std::to_string(slot.slot);
+    if (slot.slot >= capacity_.max_slots) return InvalidInput(name + " is not there");
+    for (uint32_t g = 0; g < reader_.header().geometry.groups.size(); ++g) {
+      const uint32_t pages = tables_->num_pages(g, slot.slot);
+      const uint32_t segments = tables_->num_segments(g, slot.slot);
+      const uint32_t holes = tables_->num_holes(g, slot.slot);
+      if (slot.num_pages[g] == pages && slot.num_segments[g] == segments &&
+          slot.num_holes[g] == holes) {
+        continue;
+      }
+      return InvalidInput(name + " group " + std::to_string(g) + " says " +
+                          std::to_string(slot.num_pages[g]) + " pages, " +
+                          std::to_string(slot.num_segments[g]) + " segments and " +
+                          std::to_string(slot.num_holes[g]) + " holes, its deltas lead to " +
+                          std::to_string(pages) + ", " + std::to_string(segments) + " and " +
+                          std::to_string(holes));
+    }
+  }
+  return Ok();
 }
 
 ReplayReport ReplayTrace(const TraceReader& reader, size_t max_violations) {

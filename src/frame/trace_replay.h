@@ -23,8 +23,11 @@ class TraceReplay {
   // frame, or where the replay stands when that is nearer. Errors: a record that cannot be read or
   // whose deltas do not fit their tables.
   Result<FrameView> Seek(size_t index);
-  // Of the frame that the last Seek returned: ValidateFrame, the chain where the frame before it is
-  // known, and whether a key frame's tables are those that the deltas before it lead to.
+  // Of the frame that the last Seek returned: whether its slots say of their tables what the deltas
+  // lead to. Only then may it be shown: DumpFrame and FrameJson believe these counts.
+  Status CheckCounts() const;
+  // ValidateFrame of that frame, CheckCounts, the chain where the frame before it is known, and
+  // whether a key frame's tables are those that the deltas before it lead to.
   std::vector<std::string> Violations() const;
 
  private:

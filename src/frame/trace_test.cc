@@ -168,7 +168,7 @@ TEST(Trace, CutOffAnywhereItIsReadableUpToThere) {
 }
 
 TEST(Trace, AnyFlippedBitIsReportedWithTheEpochThatItHits) {
-  const Bytes whole = TraceBytes(5, 12);
+  const Bytes whole = TraceBytes(5, 6);
   const auto sound = ReaderOf(whole);
   const uint64_t first = sound->records()[0].offset;
   for (size_t at = 0; at < whole.size(); ++at) {
@@ -247,6 +247,28 @@ TEST(Trace, DeltasThatDoNotFitEndTheReplayUntilTheNextKeyFrame) {
               AllOf(HasSubstr("epoch " + std::to_string(head.epoch) + ": FRAME-0: a delta names"),
                     HasSubstr("(delta 0: slot ")));
   EXPECT_EQ(report.frames, 20 - (8 - index));
+}
+
+TEST(Trace, ASlotThatSaysAnotherThingOfItsTableThanTheDeltasMayNotBeShown) {
+  const Bytes bytes = TraceBytes(6, 20);
+  const auto reader = ReaderOf(bytes);
+  size_t index = 1;
+  while (reader->Read(index)->block.slots().empty()) ++index;
+  const size_t at = sizeof(FrameHead) + reader->Read(index)->block.rows().size_bytes();
+  const Bytes forged = Forged(bytes, index, [&](std::span<std::byte> payload) {
+    payload[at + offsetof(SlotHead, num_segments)] = std::byte{11};  // within max_pages
+    payload[at + offsetof(SlotHead, num_pages)] = std::byte{15};
+  });
+  const auto forged_reader = ReaderOf(forged);
+  TraceReplay replay(*forged_reader);
+  ASSERT_TRUE(replay.Seek(index).ok());
+  const Status counts = replay.CheckCounts();
+  ASSERT_FALSE(counts.ok());
+  EXPECT_THAT(counts.error().message,
+              HasSubstr("group 0 says 15 pages, 11 segments and 0 holes, its deltas lead to "));
+  EXPECT_THAT(replay.Violations(), Not(IsEmpty()));
+  ASSERT_TRUE(replay.Seek(index - 1).ok());
+  EXPECT_TRUE(replay.CheckCounts().ok());
 }
 
 TEST(Trace, AKeyFrameThatDoesNotFollowFromTheDeltasIsReported) {
@@ -366,6 +388,8 @@ TEST(TraceWriter, RefusesFramesThatDoNotFollow) {
   ASSERT_FALSE(gap.ok());
   EXPECT_THAT(gap.error().message, HasSubstr("a frame of epoch 3, the trace's last is 1"));
   EXPECT_FALSE(writer->Append(history.Step()).ok());
+  const Bytes kept = ReadFile(path);
+  EXPECT_EQ(ReaderOf(kept)->records().size(), 1u);
   const auto builder = testing::MakeBuilder(HistoryGeometry(), {6, 16, 16});
   const FrameView other = builder->Publish(1, {}, {}, {});
   EXPECT_THAT(MakeWriter(path)->Append(other).error().message, HasSubstr("6 slots"));

@@ -32,7 +32,8 @@ int WriteAll(int file, std::span<const std::byte> bytes, size_t* written) {
   return 0;
 }
 
-// Entries of a table whose length nobody told: up to its last page.
+// Entries of a table whose length nobody told: up to its last page, for between steps no table of a
+// sequence that waits ends with a hole.
 uint32_t LengthOf(const uint32_t* dense, uint32_t max_pages) {
   while (max_pages > 0 && dense[max_pages - 1] == kNullPage.value) --max_pages;
   return max_pages;
@@ -69,7 +70,10 @@ TraceWriter::~TraceWriter() { (void)Close(); }
 
 Status TraceWriter::Append(const FrameView& frame) {
   if (failed_) return *failed_;
-  if (const Status next = CheckNext(frame); !next.ok()) return Fail(next.error());
+  if (const Status next = CheckNext(frame); !next.ok()) {
+    (void)Flush();  // what came before is sound
+    return Fail(next.error());
+  }
   FollowTables(frame);
   PutRecord(frame, frames_ % header_.key_interval == 0);
   last_epoch_ = frame.head->epoch;
@@ -173,9 +177,8 @@ Status TraceWriter::Flush() {
 
 // The one place where a trace ends before its engine does.
 Status TraceWriter::Fail(Error error) {
-  // Best effort: a reader takes a record that is cut off as the end all the same.
-  if (file_ >= 0 && ::ftruncate(file_, static_cast<off_t>(file_bytes_)) == 0) {
-    (void)::lseek(file_, 0, SEEK_END);
+  if (file_ >= 0 && ::ftruncate(file_, static_cast<off_t>(file_bytes_)) != 0) {
+    error.message += " (its last record may be cut off)";
   }
   failed_ = std::move(error);
   return *failed_;
