@@ -182,6 +182,7 @@ std::span<const Delta> Pager::Commit(uint64_t epoch) {
 }
 
 void Pager::State::Publish(const Edit& edit) {
+  if (edit.kind == EditKind::kLength) return PublishLength(edit);  // nearly all of a decode step
   PublishKept(edit);
   if (edit.slot == kNoSlot) return;
   std::vector<Delta>& out = deltas[step_epoch() % 2];
@@ -218,9 +219,6 @@ void Pager::State::Publish(const Edit& edit) {
         out.pop_back();
       }
       break;
-    case EditKind::kLength:
-      PublishLength(edit);
-      return;
     case EditKind::kClose:
       sequence.use = SlotUse::kFree;
       free_slots.push_back(edit.slot);
@@ -229,6 +227,7 @@ void Pager::State::Publish(const Edit& edit) {
       PlanCopy(edit);
       return;
     case EditKind::kOpen:
+    case EditKind::kLength:
     case EditKind::kTakeSuperblock:
     case EditKind::kTakeSoft:
     case EditKind::kReleaseSoft:
