@@ -9,15 +9,6 @@
 namespace kvrm::cli {
 namespace {
 
-boost::json::object SummaryJson(const std::vector<double>& samples) {
-  const Summary summary = Summarize(samples);
-  return {{"median", summary.median},
-          {"min", summary.min},
-          {"max", summary.max},
-          {"spread", summary.spread()},
-          {"samples", boost::json::array(samples.begin(), samples.end())}};
-}
-
 std::string FloorText(const BenchResult& result) {
   if (!result.floor) return "not measured here";
   const Floor& floor = *result.floor;
@@ -39,6 +30,15 @@ std::string OthersText(const BenchResult& result) {
 std::optional<double> BenchResult::floor_share() const {
   if (!floor || ms.empty()) return std::nullopt;
   return floor->ms / Summarize(ms).median;
+}
+
+boost::json::object SummaryJson(const std::vector<double>& samples) {
+  const Summary summary = Summarize(samples);
+  return {{"median", summary.median},
+          {"min", summary.min},
+          {"max", summary.max},
+          {"spread", summary.spread()},
+          {"samples", boost::json::array(samples.begin(), samples.end())}};
 }
 
 boost::json::object ToJson(const BenchResult& result, const Machine& machine) {

@@ -45,6 +45,8 @@ struct BenchResult {
 };
 
 boost::json::object ToJson(const BenchResult& result, const Machine& machine);
+// Median, min, max, spread and the samples themselves. Requires: a sample.
+boost::json::object SummaryJson(const std::vector<double>& samples);
 // A table in llama-bench's columns, with floor, share and others behind them.
 std::string ToText(const std::vector<BenchResult>& results, const Machine& machine);
 

@@ -23,6 +23,7 @@ int RunEvalPpl(const OptionValues& values);
 int RunBenchDecode(const OptionValues& values);
 int RunBenchPrefill(const OptionValues& values);
 int RunBenchVersus(const OptionValues& values);
+int RunBenchHeart(const OptionValues& values);
 
 // Print "kvrm COMMAND: message" to standard error; return the exit code.
 int Failed(const OptionValues& values, const Error& error);

@@ -35,6 +35,8 @@ RunFunction FunctionOf(CommandBit command) {
       return RunBenchPrefill;
     case kBenchVersus:
       return RunBenchVersus;
+    case kBenchHeart:
+      return RunBenchHeart;
     case kHelp:
       break;
   }

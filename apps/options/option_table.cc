@@ -46,6 +46,10 @@ constexpr CommandSpec kCommands[] = {
      "rival binaries that `tools/rivals` builds, over file types, flash attention on and off, and "
      "keys and values in f16 and q8_0; "
      "prints the best peer of each row with its command, and the ratio."},
+    {kBenchHeart, "bench heart", "", "Time pager and frame alone, against their goals.",
+     "No model, no kernels: nanoseconds of each verb; edit + commit + publish against sequences "
+     "and context; prefix match against the pool; and where pages lie after a million joins, forks "
+     "and endings in a pool that is 90 % full, beside the usual free list of single pages."},
     {kHelp, "help", "[COMMAND]", "Say how a command is used.",
      "--markdown, --man and --bash print all commands as docs/cli.md, a man page and a completion "
      "script."},
@@ -54,9 +58,11 @@ constexpr CommandSpec kCommands[] = {
 using enum OptionType;
 using enum OptionScope;
 
-constexpr uint32_t kJsonCommands = kGenerate | kInspect | kStepCommands | kBenchVersus;
+constexpr uint32_t kJsonCommands =
+    kGenerate | kInspect | kStepCommands | kBenchVersus | kBenchHeart;
 constexpr uint32_t kSamplingCommands = kChat | kGenerate;
-constexpr uint32_t kBenchCommands = kBenchDecode | kBenchPrefill | kBenchVersus;
+constexpr uint32_t kBenchCommands = kBenchDecode | kBenchPrefill | kBenchVersus | kBenchHeart;
+constexpr uint32_t kConfiguredCommands = kModelCommands | kBenchHeart;
 
 // One row an option, in the order of `kvrm help`.
 // clang-format off
@@ -172,6 +178,10 @@ constexpr OptionSpec kOptions[] = {
     {"rivals", '\0', "", kText, kSetting, false, 0, 0, "", "", "DIR",
      "where llama-bench, llama-batched-bench and the models lie; default: where `tools/rivals` "
      "puts them", kBenchVersus},
+    {"quick", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
+     "smaller sizes: seconds, not minutes", kBenchHeart},
+    {"part", '\0', "", kChoice, kInvocation, false, 0, 0, "all|verbs|steps|match|churn", "all", "PART",
+     "what to measure; a goal of another part is not measured", kBenchHeart},
     {"max-others", '\0', "", kFloat, kSetting, false, 0, 100, "", "5", "PCT",
      "share of the CPU taken by others above which a run is marked noisy", kBenchCommands},
     // ---- for all
@@ -184,11 +194,11 @@ constexpr OptionSpec kOptions[] = {
     {"bash", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
      "print a completion script for bash", kHelp},
     {"config", '\0', "", kText, kInvocation, false, 0, 0, "", "", "FILE",
-     "settings from a TOML file, `name = value` a line", kModelCommands},
+     "settings from a TOML file, `name = value` a line", kConfiguredCommands},
     {"print-config", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
-     "print the settings in force and where each comes from, then exit", kModelCommands},
+     "print the settings in force and where each comes from, then exit", kConfiguredCommands},
     {"help", 'h', "", kFlag, kInvocation, false, 0, 0, "", "", "",
-     "say how this command is used", kModelCommands | kHelp},
+     "say how this command is used", kConfiguredCommands | kHelp},
 };
 // clang-format on
 

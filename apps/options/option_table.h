@@ -26,6 +26,7 @@ enum CommandBit : uint32_t {
   kBenchPrefill = 1u << 7,
   kBenchVersus = 1u << 8,
   kHelp = 1u << 9,
+  kBenchHeart = 1u << 10,
 };
 inline constexpr uint32_t kEngineCommands = kServe | kChat | kGenerate;
 inline constexpr uint32_t kStepCommands = kEvalPpl | kBenchDecode | kBenchPrefill;

@@ -400,6 +400,36 @@ class Cli(WithRandomModel):
         self.assert_fails(run("bench", "decode", "-m", self.model, "-d", "200", "-n", "57"), 1,
                           "257", "256")
 
+    def test_HeartPrintsTheSchemaAndAVerdictOnEachGoal(self):
+        result = run("bench", "heart", "--quick", "--json")
+        self.assert_ok(result)
+        line = json.loads(result.stdout)
+        self.assertEqual(line["schema"], 1)
+        self.assertLessEqual({"test", "command", "sizes", "check_tier", "machine", "date", "noisy"},
+                             line.keys())
+        self.assertEqual(len(line["goals"]), 6)
+        for goal in line["goals"]:
+            self.assertIn(goal["verdict"], ("met", "MISSED", "not measured"))
+            self.assertEqual("measured" in goal, goal["verdict"] != "not measured")
+        for verb in line["verbs"]:
+            for clock in ("cpu_ns", "wall_ns"):
+                self.assertLessEqual({"median", "min", "max", "spread"}, verb["call"][clock].keys())
+        self.assertGreater(len(line["steps"]["rows"]), 0)
+        kvrm, usual, sharing_kvrm, sharing_usual = line["churn"]
+        self.assertEqual((kvrm["design"], usual["design"]), ("kvrm", "single pages"))
+        self.assertEqual(kvrm["script"], usual["script"])
+        self.assertEqual(sharing_kvrm["script"], sharing_usual["script"])
+        self.assertLess(kvrm["read_runs"], usual["read_runs"])
+        self.assertGreater(sharing_kvrm["found_tokens"], 0)
+
+    def test_HeartMeasuresOnePartAlone(self):
+        result = run("bench", "heart", "--quick", "--part", "verbs")
+        self.assert_ok(result)
+        text = result.stdout.decode()
+        self.assertIn("## Verbs", text)
+        self.assertNotIn("## Churn", text)
+        self.assertIn("not measured", text)
+
     def test_VersusWithoutRivalsSaysWhichCommandBuildsThem(self):
         self.assert_fails(run("bench", "versus", "-m", self.model, "--rivals", self.path("none")), 1,
                           "`tools/rivals`")
