@@ -84,8 +84,11 @@ uint64_t ControlPlaneBytes(const KvGeometry& geometry, const MemoryPlan& plan,
     pages += plan.kv_bytes / group.superblock_bytes * group.pages_per_superblock;
     entries += (uint64_t{plan.ctx} + group.page_tokens - 1) / group.page_tokens * shape.max_slots;
   }
-  // A page's states and limbo; an entry's page, and its segment and dense entry in a frame.
-  const uint64_t tables = pages * 32 + entries * (4 + sizeof(Segment) + 4);
+  // A page's states and links; two nodes of the prefix index with their tokens and up to six
+  // buckets; an entry's page, and its segment and dense entry in a frame.
+  const uint64_t node = 52 + sizeof(TokenId) * geometry.groups[0].page_tokens +
+                        sizeof(PageId) * geometry.groups.size();
+  const uint64_t tables = pages * (44 + 2 * node + 6 * 8) + entries * (4 + sizeof(Segment) + 4);
   // The edits that a step is likely to make at most: a journal of 36 bytes each, deltas of two
   // epochs in pager and frames.
   const uint64_t edits = std::min<uint64_t>(2 * entries, 1 << 16) +
