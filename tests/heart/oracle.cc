@@ -153,14 +153,21 @@ void Oracle::Enter(const OracleSequence& sequence, size_t group, uint32_t index,
 
 void Oracle::Forget(size_t group, uint32_t page) {
   const auto entry = groups[group].indexed.find(page);
-  const auto node = nodes.find(entry->second);
-  node->second.pages[group] = 0;
-  const auto& pages = node->second.pages;
-  if (std::count(pages.begin(), pages.end(), 0u) == static_cast<ptrdiff_t>(pages.size())) {
-    nodes.erase(node);
-  }
+  uint64_t key = entry->second;
+  nodes.at(key).pages[group] = 0;
   groups[group].indexed.erase(entry);
   groups[group].cached.erase(page);
+  // A node that names no page ends, unless others follow it; then the one before it may end too.
+  for (auto node = nodes.find(key); node != nodes.end(); node = nodes.find(key)) {
+    const auto& pages = node->second.pages;
+    const bool names_none =
+        std::all_of(pages.begin(), pages.end(), [](uint32_t each) { return each == 0; });
+    const bool is_followed = std::any_of(
+        nodes.begin(), nodes.end(), [&](const auto& each) { return each.second.parent == key; });
+    if (!names_none || is_followed) return;
+    key = node->second.parent;
+    nodes.erase(node);
+  }
 }
 
 bool Oracle::Matches(size_t group, uint32_t page, uint64_t chain_before,

@@ -11,14 +11,14 @@ struct Weight {
 };
 // Of a step that is open, and between steps.
 constexpr Weight kInStep[] = {
-    {Verb::kOpen, 10},  {Verb::kClose, 4},    {Verb::kGrow, 36}, {Verb::kReserve, 4},
-    {Verb::kAlias, 10}, {Verb::kTrim, 4},     {Verb::kCut, 6},   {Verb::kCold, 2},
-    {Verb::kText, 3},   {Verb::kMark, 5},     {Verb::kBack, 4},  {Verb::kCommit, 20},
-    {Verb::kAdopt, 10}, {Verb::kRollback, 3},
+    {Verb::kOpen, 10},    {Verb::kClose, 6}, {Verb::kGrow, 36}, {Verb::kReserve, 4},
+    {Verb::kAlias, 8},    {Verb::kTrim, 4},  {Verb::kCut, 6},   {Verb::kCold, 4},
+    {Verb::kText, 3},     {Verb::kMark, 8},  {Verb::kAdopt, 8}, {Verb::kCommit, 20},
+    {Verb::kRollback, 3},
 };
 constexpr Weight kBetween[] = {
-    {Verb::kOpen, 18},  {Verb::kGrow, 18}, {Verb::kAlias, 4},  {Verb::kAdopt, 8}, {Verb::kClose, 3},
-    {Verb::kMark, 3},   {Verb::kDone, 24}, {Verb::kIndex, 14}, {Verb::kMatch, 3}, {Verb::kAgain, 2},
+    {Verb::kOpen, 14},  {Verb::kGrow, 18}, {Verb::kAlias, 4},  {Verb::kAdopt, 6}, {Verb::kClose, 6},
+    {Verb::kMark, 3},   {Verb::kDone, 24}, {Verb::kIndex, 24}, {Verb::kMatch, 3}, {Verb::kAgain, 2},
     {Verb::kCommit, 4}, {Verb::kClear, 1}, {Verb::kBusy, 6},   {Verb::kIdle, 2},
 };
 
@@ -76,7 +76,7 @@ uint32_t AnyEmptyRegister(const ScriptModel& model, Dice& dice) {
 uint32_t AnyGrowth(Dice& dice) {
   const uint32_t choice = dice.Below(8);
   if (choice < 4) return 1 + dice.Below(3);
-  return choice < 7 ? 1 + dice.Below(40) : 1 + dice.Below(150);
+  return choice < 6 ? 1 + dice.Below(40) : 1 + dice.Below(150);
 }
 
 }  // namespace
@@ -103,6 +103,10 @@ void ScriptModel::Apply(const Command& command) {
     case Verb::kClose:
       open[command.seq] = false;
       break;
+    case Verb::kBack:
+      if (marked) open[marked_seq] = true;
+      marked = false;
+      break;
     case Verb::kGrow:
       own += command.n;
       break;
@@ -117,6 +121,7 @@ void ScriptModel::Apply(const Command& command) {
       break;
     case Verb::kMark:
       marked = true;
+      marked_seq = command.seq;
       break;
     default:
       break;
@@ -131,6 +136,10 @@ Command RandomCommand(const ScriptModel& model, uint64_t seed) {
   if (model.marked && dice.Below(6) == 0) command.verb = Verb::kBack;
   if (!IsBuilt(command.verb, model)) command.verb = Verb::kGrow;
   command.seq = AnyRegister(model, command.verb != Verb::kOpen, dice);
+  const bool gives_up =
+      command.verb == Verb::kTrim || command.verb == Verb::kCut || command.verb == Verb::kClose;
+  // What is given up under a savepoint comes back; meanwhile others go on.
+  if (model.marked && gives_up && dice.Below(2) == 0) command.seq = model.marked_seq;
   const uint32_t own = model.length[command.seq];
   switch (command.verb) {
     case Verb::kOpen:
@@ -158,8 +167,8 @@ Command RandomCommand(const ScriptModel& model, uint64_t seed) {
       break;
     case Verb::kCold:
       command.other = dice.Below(4);
-      command.n = dice.Below(own + 1);
-      command.m = 16 + dice.Below(80);
+      command.n = dice.Below(own / 2 + 1);
+      command.m = 32 + dice.Below(80);
       break;
     case Verb::kText:
       command.n = dice.Below(kTexts);

@@ -16,6 +16,7 @@ struct ScriptModel {
   std::array<uint32_t, kRegisters> length{};
   bool in_step = false;
   bool marked = false;
+  uint32_t marked_seq = 0;
 
   void Apply(const Command& command);
 };
