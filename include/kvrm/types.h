@@ -20,6 +20,11 @@
 extern "C" {
 #endif
 
+/* Of this header; kvrm_version() tells the library's. Before 1.0 a minor version may break. */
+#define KVRM_VERSION_MAJOR 0u
+#define KVRM_VERSION_MINOR 1u
+#define KVRM_VERSION_PATCH 0u
+
 #define KVRM_MAX_GROUPS 4u
 #define KVRM_MAX_STRUCT 4096u
 #define KVRM_NONE 0xFFFFFFFFu /* no mask, no row of logits */

@@ -14,7 +14,10 @@ namespace {
 std::atomic<int> allocations_left{-1};
 
 void* Allocate(std::size_t bytes) {
-  if (allocations_left >= 0 && allocations_left-- == 0) throw std::bad_alloc();
+  if (allocations_left >= 0) {
+    const int left = allocations_left--;
+    if (left == 0) throw std::bad_alloc();
+  }
   void* memory = std::malloc(bytes == 0 ? 1 : bytes);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;

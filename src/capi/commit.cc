@@ -180,10 +180,11 @@ kvrm_status CheckEdits(kvrm_runtime& runtime) {
                            static_cast<unsigned long long>(most));
 }
 
-// From here on a fault cannot be taken back.
 void Publish(kvrm_runtime& r, uint64_t epoch, const kvrm_row_input* rows, uint32_t num_rows) {
-  r.publishing = true;
+  // Residency has to see every frame, also one whose plan nobody asked for.
   if (r.windows != nullptr && r.epoch > 0 && !r.planned) (void)r.windows->Plan(r.view);
+  r.planned = true;
+  r.publishing = true;  // from here on a fault cannot be taken back
   if (r.view.head != nullptr) r.previous_head = *r.view.head;
   const std::span<const Delta> deltas = r.pager->Commit(epoch);
   r.view = r.frames->Publish(epoch, r.rows, r.slot_heads, deltas);
@@ -210,10 +211,9 @@ kvrm_status Commit(kvrm_runtime& r, uint64_t epoch, const kvrm_row_input* rows, 
     return r.error.Set(KVRM_INVALID,
                        "no step is open, and this is not the last epoch with its rows");
   }
-  if (epoch != r.epoch + 1) {
+  if (const unsigned long long next = r.epoch + 1; epoch != next) {
     return r.error.Set(KVRM_INVALID, "epoch: %llu, the next is %llu",
-                       static_cast<unsigned long long>(epoch),
-                       static_cast<unsigned long long>(r.epoch + 1));
+                       static_cast<unsigned long long>(epoch), next);
   }
   kvrm_status status = RowReader(r, rows, num_rows).Read();
   if (status == KVRM_OK) status = CheckEdits(r);

@@ -203,7 +203,10 @@ Result<RuntimeSetup> ReadConfig(const kvrm_config* given) {
   KVRM_RETURN_IF_ERROR(ReadLimits(config, setup));
   setup.capacity.max_pages = MaxPages(setup.pager);
   setup.has_windows = (config.flags & KVRM_CONFIG_WINDOWS) != 0;
-  if (!setup.has_windows) return setup;
+  if (!setup.has_windows) {
+    if (config.windows == nullptr) return setup;
+    return InvalidInput("windows: given without KVRM_CONFIG_WINDOWS in flags");
+  }
   for (uint32_t g = 0; g < config.num_groups; ++g) {
     KVRM_ASSIGN_OR_RETURN(WindowGeometry::Group window, ReadWindow(config, setup, g));
     setup.windows.groups.push_back(window);

@@ -120,6 +120,13 @@ TEST(CapiVersioned, ConfigsOutOfRangeAreRefusedByField) {
     m.groups[0].page_tokens = 16;
   });
   refused(KVRM_INVALID, "publish_age_steps", [](M& m) { m.config.publish_age_steps = 256; });
+  static const kvrm_window_config windows[2] = {{sizeof(kvrm_window_config), 120, 0, 0},
+                                                {sizeof(kvrm_window_config), 0, 0, 0}};
+  refused(KVRM_INVALID, "windows: given without", [](M& m) {
+    m.config.windows = windows;
+    m.config.flags = 0;
+  });
+  refused(KVRM_INVALID, "window_tokens", [](M& m) { m.config.windows = windows; });
   static const uint8_t layers[2] = {0, 2};
   refused(KVRM_INVALID, "layer_group[1]: 2", [](M& m) {
     m.config.num_layers = 2;

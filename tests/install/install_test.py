@@ -80,6 +80,11 @@ class InstallTest(unittest.TestCase):
             self.assertNotIn(str(ROOT), path.read_text(), path)
             self.assertNotIn(str(WORK), path.read_text(), path)
 
+    def test_version_of_package_and_header_agree(self):
+        header = (PREFIX / "include/kvrm/types.h").read_text()
+        numbers = re.findall(r"#define KVRM_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)u", header)
+        self.assertEqual(pkg_config("--modversion"), [".".join(numbers)])
+
     def test_examples_run_by_find_package(self):
         sources = WORK / "examples"  # a copy, so that no header of this tree is near
         shutil.rmtree(sources, ignore_errors=True)
