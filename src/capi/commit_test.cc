@@ -176,6 +176,25 @@ TEST(CapiCommit, AStepOfMoreEditsThanAFrameHoldsIsRefusedWhole) {
   EXPECT_EQ(rt.Commit({}), KVRM_OK) << rt.error();
 }
 
+TEST(CapiCommit, PagesOfAClosedSequenceWaitForAnExecutorOneStepBehind) {
+  TestRuntime rt;
+  const kvrm_seq first = rt.Grown(64);
+  rt.Grown(64);
+  rt.Grown(64);
+  rt.Begin();
+  ASSERT_EQ(kvrm_close(rt, first), KVRM_OK);
+  ASSERT_EQ(rt.Commit({}), KVRM_OK);  // epoch 4, which still runs
+  rt.Begin();
+  const kvrm_seq next = rt.Open();
+  EXPECT_EQ(rt.Reserve(next, 64), KVRM_DEFERRED);  // 3 pages are left of 15, 4 wait
+  ASSERT_EQ(kvrm_step_done(rt, 3), KVRM_OK);
+  EXPECT_EQ(rt.Reserve(next, 64), KVRM_DEFERRED);
+  ASSERT_EQ(kvrm_step_done(rt, 4), KVRM_OK);
+  EXPECT_EQ(rt.Reserve(next, 64), KVRM_OK) << rt.error();
+  rt.Finish({next});
+  EXPECT_EQ(rt.Violations(), "");
+}
+
 // Bytes of a sequence in the pool, part by part, found through the dense table.
 std::vector<unsigned char> BytesOf(const TestRuntime& rt, kvrm_seq seq, uint32_t places) {
   void* base = nullptr;
