@@ -113,9 +113,9 @@ Engine::State::State(const EngineConfig& engine_config, std::unique_ptr<Pager> g
   rows.reserve(info.max_rows[static_cast<uint32_t>(ProgramKind::kPrefill)]);
   slots.reserve(config.max_slots);
   outcomes.reserve(config.max_slots);
-  for (uint8_t g = 0; g < pager->geometry().groups.size(); ++g) {
-    copy_engine.Bind({.kind = CopySpaceKind::kPool, .kv_group = g}, pager->base(g),
-                     pager->range_bytes(g));
+  for (uint32_t g = 0; g < pager->geometry().groups.size(); ++g) {
+    copy_engine.Bind({.kind = CopySpaceKind::kPool, .kv_group = static_cast<uint8_t>(g)},
+                     pager->base(g), pager->range_bytes(g));
   }
   PublishMetrics();
 }

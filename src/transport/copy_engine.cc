@@ -87,40 +87,53 @@ uint64_t ChooseTau(std::span<const double> bytes_per_second) {
   KVRM_CHECK(false, "the plateau is one of the rates");
 }
 
+namespace {
+
+// Copies of `bytes` that fill one stretch of scratch at each end. An odd stride visits each place
+// once and hardly ever two neighbours in turn: each copy starts cold, as scattered pieces do.
+void ListScattered(uint64_t begin, uint64_t stretch_bytes, uint64_t bytes,
+                   std::vector<Train>& trains) {
+  trains.clear();
+  const uint64_t count = stretch_bytes / bytes;
+  const uint64_t stride = count / 2 + 1 - (count / 2) % 2;
+  for (uint64_t k = 0; k < count; ++k) {
+    trains.push_back({.source_offset = begin + k * stride % count * bytes,
+                      .destination_offset = begin + (k * stride + count / 3) % count * bytes,
+                      .bytes = bytes,
+                      .source = {.kind = CopySpaceKind::kPool},
+                      .destination = {.kind = CopySpaceKind::kWindow},
+                      .pieces = 1});
+  }
+}
+
+}  // namespace
+
 TauCalibration CalibrateTau() {
-  constexpr uint64_t kScratchBytes = 8u << 20;  // at each end; past a core's own caches
-  constexpr int kRounds = 5;                    // the best counts: others share the machine
-  std::vector<std::byte> from(kScratchBytes, std::byte{1}), to(kScratchBytes, std::byte{2});
+  constexpr uint64_t kStretchBytes = 8u << 20;
+  constexpr uint64_t kStretches =
+      6;                      // one after the other, so that caches hold none when it recurs
+  constexpr int kRounds = 4;  // the best counts: others share the machine
+  std::vector<std::byte> from(kStretches * kStretchBytes, std::byte{1});
+  std::vector<std::byte> to(from.size(), std::byte{2});
   CpuCopyEngine engine;
-  const CopySpace pool{.kind = CopySpaceKind::kPool}, window{.kind = CopySpaceKind::kWindow};
-  engine.Bind(pool, from.data(), from.size());
-  engine.Bind(window, to.data(), to.size());
+  engine.Bind({.kind = CopySpaceKind::kPool}, from.data(), from.size());
+  engine.Bind({.kind = CopySpaceKind::kWindow}, to.data(), to.size());
   SystemClock clock;
 
   TauCalibration result;
   std::vector<Train> trains;
-  for (uint32_t i = 0; i < TauCalibration::kSizes; ++i) {
-    const uint64_t bytes = TauCalibration::kSmallestBytes << i;
-    const uint64_t count = kScratchBytes / bytes;
-    trains.clear();
-    // An odd stride visits each place once and no two neighbours in turn: each copy starts cold, as
-    // scattered pieces do.
-    const uint64_t stride = count / 2 + 1 - (count / 2) % 2;
-    for (uint64_t k = 0; k < count; ++k) {
-      trains.push_back({.source_offset = k * stride % count * bytes,
-                        .destination_offset = (k * stride + count / 3) % count * bytes,
-                        .bytes = bytes,
-                        .source = pool,
-                        .destination = window,
-                        .pieces = 1});
-    }
-    for (int round = 0; round < kRounds; ++round) {
+  uint64_t stretch = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    for (uint32_t i = 0; i < TauCalibration::kSizes; ++i) {
+      ListScattered(stretch * kStretchBytes, kStretchBytes, TauCalibration::kSmallestBytes << i,
+                    trains);
+      stretch = (stretch + 1) % kStretches;
       const int64_t begin_us = clock.NowUs();
       engine.Run(trains);
       const int64_t took_us = std::max<int64_t>(1, clock.NowUs() - begin_us);
       result.bytes_per_second[i] =
           std::max(result.bytes_per_second[i],
-                   static_cast<double>(kScratchBytes) * 1e6 / static_cast<double>(took_us));
+                   static_cast<double>(kStretchBytes) * 1e6 / static_cast<double>(took_us));
     }
   }
   result.tau_bytes = ChooseTau(result.bytes_per_second);

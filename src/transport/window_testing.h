@@ -60,29 +60,7 @@ class WindowRig {
     bool no_write_row = false;       // its only row reads the last place
   };
 
-  explicit WindowRig(const WindowRigConfig& config) : config_(config) {
-    PagerConfig pager_config;
-    auto& groups = pager_config.geometry.groups;
-    groups.push_back(WindowGroup(config.full_page_tokens, 2, 0));
-    if (config.sliding_page_tokens > 0) {
-      groups.push_back(WindowGroup(config.sliding_page_tokens, 3, config.sliding_window));
-    }
-    for (const auto& group : groups) {
-      pager_config.kv_bytes += config.superblocks * group.superblock_bytes;
-    }
-    pager_config.max_slots = config.slots;
-    pager_config.max_seq_tokens = config.max_seq_tokens;
-    pager_config.max_step_tokens = config.max_step_tokens;
-    pager_config.scatter_seed = config.scatter_seed;
-    pager_config.poison_freed = true;
-    pager_ = Pager::Create(pager_config).value();
-    const uint32_t max_pages = config.max_seq_tokens / 8 + 1;
-    frames_ = FrameBuilder::Create(geometry(), {.max_slots = config.slots,
-                                                .max_rows = config.slots * config.max_step_tokens,
-                                                .max_pages = max_pages})
-                  .value();
-    MakeWindows(max_pages);
-  }
+  explicit WindowRig(const WindowRigConfig& config);
 
   const KvGeometry& geometry() const { return pager_->geometry(); }
   uint32_t num_groups() const { return static_cast<uint32_t>(geometry().groups.size()); }
@@ -114,77 +92,17 @@ class WindowRig {
     pager_->Close(SeqId{id});
     sequences_.erase(id);
   }
-  bool AddRows(uint32_t id, const std::vector<TokenId>& tokens) {
-    Sequence& seq = sequences_[id];
-    const uint32_t length = Length(seq) + static_cast<uint32_t>(tokens.size());
-    if (pager_->Reserve(SeqId{id}, length).status != ReserveStatus::kOk) return false;
-    for (const TokenId token : tokens) Push(seq, token);
-    return true;
-  }
-  bool Alias(uint32_t dst, uint32_t src, uint32_t tokens) {
-    if (pager_->Alias(SeqId{dst}, SeqId{src}, tokens).status != ReserveStatus::kOk) return false;
-    Sequence& from = sequences_[src];
-    Sequence& to = sequences_[dst];
-    to.tokens.assign(from.tokens.begin(), from.tokens.begin() + tokens);
-    to.contents.assign(from.contents.begin(), from.contents.begin() + tokens);
-    to.first_row = tokens;
-    return true;
-  }
+  bool AddRows(uint32_t id, const std::vector<TokenId>& tokens);
+  bool Alias(uint32_t dst, uint32_t src, uint32_t tokens);
   // Adopts what the index has of `prompt`; when that is all of it, its last row only reads.
-  uint32_t Adopt(uint32_t dst, const std::vector<TokenId>& prompt) {
-    const uint32_t match = pager_->MatchPrefix(kSalt, prompt);
-    if (match == 0 ||
-        pager_->AdoptPrefix(SeqId{dst}, kSalt, prompt, match).status != ReserveStatus::kOk) {
-      return 0;
-    }
-    Sequence& seq = sequences_[dst];
-    for (uint32_t i = 0; i < match; ++i) Push(seq, prompt[i]);
-    seq.first_row = match;
-    if (match == prompt.size()) {
-      seq.first_row = match - 1;
-      seq.no_write_row = true;
-    }
-    return match;
-  }
-  bool Trim(uint32_t id, uint32_t length) {
-    if (!pager_->CanTrim(SeqId{id}, length)) return false;
-    pager_->Trim(SeqId{id}, length);
-    Sequence& seq = sequences_[id];
-    seq.tokens.resize(length);
-    seq.contents.resize(length);
-    seq.first_row = std::min(seq.first_row, length);
-    seq.no_write_row = false;
-    return true;
-  }
+  uint32_t Adopt(uint32_t dst, const std::vector<TokenId>& prompt);
+  bool Trim(uint32_t id, uint32_t length);
 
   // ---- the rest of the step
-  void CommitAndPlan() {
-    ++epoch_;
-    const auto deltas = pager_->Commit(epoch_);
-    copies_.assign(pager_->page_copies().begin(), pager_->page_copies().end());
-    BuildRows();
-    frame_ = frames_->Publish(epoch_, rows_, heads_, deltas);
-    const auto violations = ValidateFrame(geometry(), frame_, nullptr);
-    ASSERT_TRUE(violations.empty()) << violations[0];
-    for (auto& [id, seq] : sequences_) seq.committed = Length(seq);
-    Plan();
-  }
-  void Plan() {
-    const auto trains = windows_->Plan(frame_, copies_);
-    plan_.assign(trains.begin(), trains.end());
-    CheckStages();
-    engine_.Run(plan_);
-    ScribbleOnClosedSlots();
-    CheckVisible();
-  }
+  void CommitAndPlan();
+  void Plan();
   // The decoder: each row writes its K and V into the windows.
-  void RunRows() {
-    for (const Row& row : rows_) {
-      if ((row.flags & kRowNoWrite) != 0) continue;
-      const Sequence& seq = sequences_[heads_by_slot_[row.slot]];
-      WriteRow(row, seq.contents[row.kv_index]);
-    }
-  }
+  void RunRows();
   // A decoder that fails half way.
   void RunBadRows(std::mt19937_64& random) {
     for (const Row& row : rows_) {
@@ -200,14 +118,9 @@ class WindowRig {
   // The step is given up: its rows were not written.
   void GiveUp() { pager_->StepDone(epoch_); }
   // After a step that failed: the stage copies again, and nothing else.
-  void PlanAgain() {
-    std::erase_if(plan_, [](const Train& train) { return train.cause != CopyCause::kStage; });
-    const auto first = plan_;
-    Plan();
-    EXPECT_EQ(plan_, first) << "WINDOW-4: epoch " << epoch_;
-  }
+  void PlanAgain();
   void PublishAll() {
-    for (uint16_t slot = 0; slot < config_.slots; ++slot) Publish(SlotId{slot});
+    for (uint32_t slot = 0; slot < config_.slots; ++slot) Publish(AsSlot(slot));
     CheckPool();
   }
   void Publish(SlotId slot) { engine_.Run(windows_->Publish(slot)); }
@@ -217,33 +130,14 @@ class WindowRig {
   }
 
   // What the pool holds of every sequence, each held place of each group and part.
-  void CheckPool() {
-    for (const auto& [id, seq] : sequences_) {
-      for (uint32_t g = 0; g < num_groups(); ++g) {
-        const KvGroupGeometry& group = geometry().groups[g];
-        const auto pages = pager_->pages(SeqId{id}, g);
-        const uint32_t first = pager_->first_page(SeqId{id}, g);
-        for (uint32_t token = first * group.page_tokens; token < Length(seq); ++token) {
-          const PageId page = pages[token / group.page_tokens - first];
-          if (page == kNullPage) continue;
-          for (uint32_t part = 0; part < group.num_parts; ++part) {
-            const std::byte* at = pager_->base(g) + group.PageOffset(page) +
-                                  part * group.part_stride_bytes() +
-                                  token % group.page_tokens * kTokenBytes;
-            ASSERT_EQ(Load(at), Value(seq.contents[token], g, part))
-                << "pool: epoch " << epoch_ << ", sequence " << id << ", group " << g << ", part "
-                << part << ", token " << token << " of " << Length(seq);
-          }
-        }
-      }
-    }
-  }
+  void CheckPool();
 
   static uint32_t Length(const Sequence& seq) { return static_cast<uint32_t>(seq.tokens.size()); }
 
  private:
   static constexpr PrefixSalt kSalt{.tenant = 1, .model = 2};
 
+  static SlotId AsSlot(uint32_t slot) { return SlotId{static_cast<uint16_t>(slot)}; }
   static uint64_t Mix(uint64_t x) {
     x = (x ^ (x >> 31)) * 0x9E37'79B9'7F4A'7C15ull;
     return x ^ (x >> 29);
@@ -262,32 +156,7 @@ class WindowRig {
     seq.contents.push_back(Mix(before * 3 + static_cast<uint64_t>(token) + 1));
   }
 
-  void MakeWindows(uint32_t max_pages) {
-    strides_.publish_age_steps = config_.publish_age_steps;
-    for (const KvGroupGeometry& group : geometry().groups) {
-      const uint32_t tokens = group.kind == KvGroupKind::kFull
-                                  ? config_.max_seq_tokens
-                                  : group.window_tokens + config_.max_step_tokens;
-      WindowGeometry::Group window;
-      window.window_tokens =
-          (tokens + group.page_tokens - 1) / group.page_tokens * group.page_tokens;
-      const uint64_t bytes = window.window_tokens * kTokenBytes;
-      window.slot_stride_bytes =
-          config_.parts_within_slots ? group.num_parts * (bytes + 8) : bytes + 16;
-      window.part_stride_bytes =
-          config_.parts_within_slots ? bytes + 8 : config_.slots * (bytes + 16);
-      strides_.groups.push_back(window);
-    }
-    windows_ = WindowResidency::Create(geometry(), strides_, config_.slots, max_pages).value();
-    windows_->set_tau_bytes(config_.tau_bytes);
-    for (uint8_t g = 0; g < num_groups(); ++g) {
-      memory_.emplace_back(windows_->window_bytes(g), std::byte{0xEE});
-      engine_.Bind({.kind = CopySpaceKind::kWindow, .kv_group = g}, memory_[g].data(),
-                   memory_[g].size());
-      engine_.Bind({.kind = CopySpaceKind::kPool, .kv_group = g}, pager_->base(g),
-                   pager_->range_bytes(g));
-    }
-  }
+  void MakeWindows(uint32_t max_pages);
 
   std::byte* Place(uint32_t group, uint32_t part, uint32_t slot, uint32_t token) {
     const WindowGeometry::Group& window = strides_.groups[group];
@@ -295,106 +164,16 @@ class WindowRig {
            slot * window.slot_stride_bytes + token % window.window_tokens * kTokenBytes;
   }
 
-  void BuildRows() {
-    rows_.clear();
-    heads_.clear();
-    heads_by_slot_.clear();
-    std::map<uint32_t, uint32_t> by_slot;
-    for (const auto& [id, seq] : sequences_) by_slot[pager_->slot(SeqId{id}).value] = id;
-    for (const auto& [slot, id] : by_slot) {
-      const Sequence& seq = sequences_[id];
-      SlotHead head{};
-      head.slot = static_cast<uint16_t>(slot);
-      head.seq_id = id;
-      head.flags = pager_->lossy(SeqId{id}) ? kSlotLossyView : 0;
-      head.row_begin = static_cast<uint32_t>(rows_.size());
-      head.num_rows = Length(seq) - seq.first_row;
-      for (uint32_t g = 0; g < num_groups(); ++g) head.num_tokens[g] = Length(seq);
-      heads_.push_back(head);
-      heads_by_slot_[slot] = id;
-      for (uint32_t i = seq.first_row; i < Length(seq); ++i) {
-        rows_.push_back({.token = seq.tokens[i],
-                         .slot = head.slot,
-                         .token_src = TokenSource::kImmediate,
-                         .flags = static_cast<uint8_t>(seq.no_write_row ? kRowNoWrite : 0),
-                         .position = i,
-                         .kv_index = i,
-                         .mask_id = kNone32,
-                         .lse_target = -1,
-                         .logits_idx = kNone32,
-                         .reserved = 0});
-      }
-    }
-  }
-
-  void WriteRow(const Row& row, uint64_t contents) {
-    for (uint32_t g = 0; g < num_groups(); ++g) {
-      for (uint32_t part = 0; part < geometry().groups[g].num_parts; ++part) {
-        const uint64_t value = Value(contents, g, part);
-        std::memcpy(Place(g, part, row.slot, row.kv_index), &value, sizeof value);
-      }
-    }
-  }
+  void BuildRows();
+  void WriteRow(const Row& row, uint64_t contents);
 
   // WINDOW-2: no stage copy goes to a place of a window that is resident.
-  void CheckStages() {
-    std::map<std::pair<uint32_t, uint64_t>, bool> held;  // (group, window offset)
-    for (uint32_t g = 0; g < num_groups(); ++g) {
-      for (uint16_t slot = 0; slot < config_.slots; ++slot) {
-        const auto resident = windows_->resident(g, SlotId{slot});
-        for (uint32_t token = resident.first_token; token < resident.end_token; ++token) {
-          for (uint32_t part = 0; part < geometry().groups[g].num_parts; ++part) {
-            held[{g, static_cast<uint64_t>(Place(g, part, slot, token) - memory_[g].data())}] =
-                true;
-          }
-        }
-      }
-    }
-    for (const Train& train : plan_) {
-      if (train.cause != CopyCause::kStage) continue;
-      for (uint64_t i = 0; i < train.bytes; i += kTokenBytes) {
-        ++staged_places_;
-        ASSERT_EQ(held.count({train.destination.kv_group, train.destination_offset + i}), 0u)
-            << "WINDOW-2: epoch " << epoch_;
-      }
-    }
-  }
+  void CheckStages();
 
   // WINDOW-1, for the places that rows see and none writes.
-  void CheckVisible() {
-    for (const SlotHead& head : heads_) {
-      const uint32_t id = heads_by_slot_[head.slot];
-      const Sequence& seq = sequences_[id];
-      if (head.num_rows == 0) continue;
-      for (uint32_t g = 0; g < num_groups(); ++g) {
-        const KvGroupGeometry& group = geometry().groups[g];
-        const uint32_t window = group.kind == KvGroupKind::kFull ? kNone32 : group.window_tokens;
-        const uint32_t first = seq.first_row + 1 > window ? seq.first_row + 1 - window : 0;
-        const uint32_t end = seq.no_write_row ? seq.first_row + 1 : seq.first_row;
-        const uint32_t* pages = frame_.SlotPages(g, head.slot);
-        for (uint32_t token = first; token < end; ++token) {
-          if (pages[token / group.page_tokens] == 0) continue;
-          for (uint32_t part = 0; part < group.num_parts; ++part) {
-            ASSERT_EQ(Load(Place(g, part, head.slot, token)), Value(seq.contents[token], g, part))
-                << "WINDOW-1: epoch " << epoch_ << ", slot " << head.slot << ", group " << g
-                << ", part " << part << ", token " << token << ", first row " << seq.first_row;
-          }
-        }
-      }
-    }
-  }
+  void CheckVisible();
 
-  void ScribbleOnClosedSlots() {
-    for (uint32_t slot = 0; slot < config_.slots; ++slot) {
-      if (heads_by_slot_.count(slot) != 0) continue;
-      for (uint32_t g = 0; g < num_groups(); ++g) {
-        const WindowGeometry::Group& window = strides_.groups[g];
-        for (uint32_t part = 0; part < geometry().groups[g].num_parts; ++part) {
-          std::memset(Place(g, part, slot, 0), 0xDD, window.window_tokens * kTokenBytes);
-        }
-      }
-    }
-  }
+  void ScribbleOnClosedSlots();
 
   const WindowRigConfig config_;
   WindowGeometry strides_;
