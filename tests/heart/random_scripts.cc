@@ -22,12 +22,6 @@ constexpr Weight kBetween[] = {
     {Verb::kCommit, 4}, {Verb::kClear, 1}, {Verb::kBusy, 6},   {Verb::kIdle, 2},
 };
 
-// Not yet: a step that is rolled back does not restore the epoch of a page in limbo that was
-// adopted and given back under a savepoint.
-bool IsBuilt(Verb verb, const ScriptModel& model) {
-  return !(verb == Verb::kAdopt && model.marked);
-}
-
 class Dice {
  public:
   explicit Dice(uint64_t seed) : state_(seed) {}
@@ -134,7 +128,6 @@ Command RandomCommand(const ScriptModel& model, uint64_t seed) {
   Command command;
   command.verb = model.in_step ? AnyVerb(kInStep, dice) : AnyVerb(kBetween, dice);
   if (model.marked && dice.Below(6) == 0) command.verb = Verb::kBack;
-  if (!IsBuilt(command.verb, model)) command.verb = Verb::kGrow;
   command.seq = AnyRegister(model, command.verb != Verb::kOpen, dice);
   const bool gives_up =
       command.verb == Verb::kTrim || command.verb == Verb::kCut || command.verb == Verb::kClose;
