@@ -124,7 +124,7 @@ TEST(OptionValues, ErrorsNameFlagValueLimitAndSource) {
   EXPECT_NE(text.find("--port '70000'"), std::string::npos) << text;
   EXPECT_NE(text.find("0 to 65535"), std::string::npos) << text;
   EXPECT_NE(ErrorOf(kServe, {}, {{"KVRM_PORT", "x"}}).find("from KVRM_PORT"), std::string::npos);
-  EXPECT_NE(ErrorOf(kGenerate, {"--kv", "f64"}).find("one of f16, f32"), std::string::npos);
+  EXPECT_NE(ErrorOf(kGenerate, {"--kv", "f64"}).find("one of f16, int8, f32"), std::string::npos);
   EXPECT_NE(ErrorOf(kGenerate, {"--bogus"}).find("'--bogus'"), std::string::npos);
   EXPECT_EQ(ErrorOf(kGenerate, {"--temp"}), "--temp needs a value");
   EXPECT_EQ(ErrorOf(kGenerate, {"-p"}), "--prompt needs a value");

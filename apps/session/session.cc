@@ -101,7 +101,10 @@ WeightChoice WeightsOf(const OptionValues& values) {
 }
 
 KvFormat KvFormatOf(const OptionValues& values) {
-  return values.Text("kv") == "f32" ? KvFormat::kF32 : KvFormat::kF16;
+  const std::string& text = values.Text("kv");
+  if (text == "f32") return KvFormat::kF32;
+  if (text == "int8") return KvFormat::kInt8;
+  return KvFormat::kF16;
 }
 
 SimdLevel SimdOf(const OptionValues& values) {

@@ -15,6 +15,7 @@
 #include "exec/warm_up_frame.h"
 #include "graph/program.h"
 #include "model/llama_graph.h"
+#include "tensor/kv_tile.h"
 
 namespace kvrm {
 namespace {
@@ -105,9 +106,12 @@ Status CpuExecutor::Init() {
                        ", use --weights f32");
   }
   for (const KvGroupGeometry& group : config_.geometry.groups) {
-    if (group.page_tokens != ops::kPageTokens || group.format == KvFormat::kInt8) {
-      return Unsupported("kv: pages of " + std::to_string(group.page_tokens) +
-                         " tokens or int8; kernels are built for 16 tokens, f32 and f16");
+    const uint64_t bytes = m.num_kv_heads * KvTileOf(group.format, m.head_dim).head_bytes;
+    if (group.page_tokens != ops::kPageTokens || group.part_page_bytes != bytes) {
+      return Unsupported("kv: pages of " + std::to_string(group.page_tokens) + " tokens, " +
+                         std::to_string(group.part_page_bytes) +
+                         " bytes a layer; kernels are built for 16 tokens, here " +
+                         std::to_string(bytes) + " bytes");
     }
   }
   KVRM_RETURN_IF_ERROR(BuildConstants());

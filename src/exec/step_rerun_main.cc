@@ -60,11 +60,13 @@ Status Rerun(const char* model_path, const char* dump_path, const char* out_path
 
 int main(int argc, char** argv) {
   if (argc != 6) {
-    std::fprintf(stderr, "usage: step_rerun MODEL.gguf DUMP OUT f32|f16 THREADS\n");
+    std::fprintf(stderr, "usage: step_rerun MODEL.gguf DUMP OUT f32|f16|int8 THREADS\n");
     return 2;
   }
-  const kvrm::KvFormat format =
-      std::string(argv[4]) == "f32" ? kvrm::KvFormat::kF32 : kvrm::KvFormat::kF16;
+  const std::string kv = argv[4];
+  const kvrm::KvFormat format = kv == "f32"    ? kvrm::KvFormat::kF32
+                                : kv == "int8" ? kvrm::KvFormat::kInt8
+                                               : kvrm::KvFormat::kF16;
   const auto threads = static_cast<uint32_t>(std::atoi(argv[5]));
   const kvrm::Status status = kvrm::Rerun(argv[1], argv[2], argv[3], format, threads);
   if (status.ok()) return 0;

@@ -8,6 +8,7 @@
 
 #include "base/superblock.h"
 #include "model/llama_tensors.h"
+#include "tensor/kv_tile.h"
 
 namespace kvrm {
 namespace {
@@ -20,7 +21,6 @@ constexpr uint64_t kMaxHeads = 4'096;
 constexpr uint64_t kMaxHeadDim = 1'024;
 constexpr uint64_t kMaxContext = 1u << 30;
 constexpr uint64_t kMaxVocab = 1u << 24;
-constexpr uint32_t kPageTokens = 16;
 
 std::string Str(uint64_t value) { return std::to_string(value); }
 
@@ -273,19 +273,16 @@ class ConfigReader {
 Result<ModelConfig> ReadConfig(const GgufFile& file) { return ConfigReader(file).Run(); }
 
 Result<KvGeometry> KvGeometryOf(const ModelConfig& config, KvFormat format) {
-  if (format == KvFormat::kInt8)
-    return Unsupported("KV format int8 is not built, must be f32 or f16");
   if (config.head_dim % 16 != 0) {
     return Unsupported("head length " + Str(config.head_dim) + " is not a multiple of 16");
   }
-  const uint64_t value_bytes = format == KvFormat::kF32 ? 4 : 2;
   KvGroupGeometry group;
   group.kind = KvGroupKind::kFull;
   group.format = format;
-  group.page_tokens = kPageTokens;
+  group.page_tokens = kKvTileTokens;
   group.num_parts = config.num_layers;
   group.part_page_bytes =
-      uint64_t{config.num_kv_heads} * config.head_dim * kPageTokens * /*K and V*/ 2 * value_bytes;
+      uint64_t{config.num_kv_heads} * KvTileOf(format, config.head_dim).head_bytes;
   KVRM_ASSIGN_OR_RETURN(const SuperblockChoice choice,
                         ChooseSuperblock(group.num_parts, group.part_page_bytes));
   group.pages_per_superblock = choice.pages_per_superblock;

@@ -266,6 +266,13 @@ TEST(KvGeometryOf, DefaultModelHasTheGeometryOfTheArchitecture) {
   EXPECT_EQ(geometry->layer_part.size(), 30u);
   EXPECT_EQ(geometry->layer_part[29], 29u);
   EXPECT_EQ(KvGeometryOf(config, KvFormat::kF32)->groups[0].part_page_bytes, 24'576u);
+  const auto int8 = KvGeometryOf(config, KvFormat::kInt8);
+  ASSERT_TRUE(int8.ok());
+  EXPECT_EQ(int8->groups[0].format, KvFormat::kInt8);
+  EXPECT_EQ(int8->groups[0].part_page_bytes, 6'336u);
+  EXPECT_EQ(int8->groups[0].superblock_bytes, 4u << 20);
+  EXPECT_EQ(int8->groups[0].pages_per_superblock, 22u);
+  EXPECT_EQ(int8->bytes_per_token(), 11'880u);
 }
 
 TEST(KvGeometryOf, WhatIsNotBuiltIsRefused) {
@@ -273,11 +280,12 @@ TEST(KvGeometryOf, WhatIsNotBuiltIsRefused) {
   config.num_layers = 2;
   config.num_kv_heads = 2;
   config.head_dim = 64;
-  EXPECT_FALSE(KvGeometryOf(config, KvFormat::kInt8).ok());
   config.head_dim = 40;
-  const auto geometry = KvGeometryOf(config, KvFormat::kF16);
-  ASSERT_FALSE(geometry.ok());
-  ExpectHolds(geometry.error().message, "head length 40");
+  for (const KvFormat format : {KvFormat::kF32, KvFormat::kF16, KvFormat::kInt8}) {
+    const auto geometry = KvGeometryOf(config, format);
+    ASSERT_FALSE(geometry.ok());
+    ExpectHolds(geometry.error().message, "head length 40");
+  }
 }
 
 // ---- tokenizer

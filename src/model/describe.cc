@@ -78,7 +78,7 @@ ModelDescription Describe(const GgufFile& file) {
       AddMissing(plan.error(), &description);  // not even the encoding that takes any row length
     }
   }
-  for (const KvFormat format : {KvFormat::kF16, KvFormat::kF32}) {
+  for (const KvFormat format : {KvFormat::kF16, KvFormat::kInt8, KvFormat::kF32}) {
     const auto kv = KvOf(*description.config, format);
     if (kv.ok()) {
       description.kv.push_back(*kv);

@@ -47,7 +47,7 @@ struct ModelDescription {
   std::vector<TensorTypeUse> types;  // by bytes, the largest first
   std::optional<ModelConfig> config;
   std::vector<WeightsDescription> weights;  // auto first; those that the file allows
-  std::vector<KvDescription> kv;            // f16, f32
+  std::vector<KvDescription> kv;            // f16, int8, f32
   std::vector<std::string> missing;         // why it cannot be run; empty = it can
 };
 

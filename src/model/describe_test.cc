@@ -47,9 +47,12 @@ TEST(Describe, JsonHoldsTheNumbersOfARunnableModel) {
   const auto& f16 = json.at("kv").at(0);
   EXPECT_EQ(f16.at("part_page_bytes").as_int64(), 2'048);
   EXPECT_EQ(f16.at("superblock_bytes").as_int64(), 64 * 2 * 2'048);
+  // int8: half of it, and a line of scales per head.
+  EXPECT_EQ(json.at("kv").at(1).at("format").as_string(), "int8");
+  EXPECT_EQ(json.at("kv").at(1).at("part_page_bytes").as_int64(), 1'024 + 2 * 64);
   // 256 tokens are 16 pages a sequence; with the null page 17, 129 and 513 pages.
   const auto& memory_table = json.at("memory").as_array();
-  ASSERT_EQ(memory_table.size(), 6u);
+  ASSERT_EQ(memory_table.size(), 9u);
   const int64_t superblocks[] = {1, 3, 9};
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(memory_table[i].at("sequences").as_int64(), kDescribedSequences[i]);
@@ -113,6 +116,7 @@ TEST(Describe, DefaultModelShowsTheGeometryOfTheArchitecture) {
   ASSERT_TRUE(file.ok()) << file.error().message;
   const std::string text = DescribeText(**file);
   ExpectHolds(text, "30 parts of 12288 bytes; superblock 6 MiB, 17 pages");
+  ExpectHolds(text, "30 parts of 6336 bytes; superblock 4 MiB, 22 pages");
   ExpectHolds(text, "q4 (210 linears), q8 (head)");
   EXPECT_EQ(text.find("cannot be run"), std::string::npos);
 }

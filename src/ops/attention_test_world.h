@@ -16,7 +16,7 @@
 #include "ops/kernel_test_support.h"
 #include "ops/op_args.h"
 #include "ops/reference.h"
-#include "tensor/dtype.h"
+#include "tensor/kv_tile.h"
 
 namespace kvrm::ops::testing {
 
@@ -59,9 +59,8 @@ class World {
   uint32_t NumHeads() const { return shape_.group * shape_.num_kv_heads; }
   uint32_t Width() const { return NumHeads() * shape_.head_dim; }
   size_t QueryStride() const { return Width() + 7; }
-  size_t ValueBytes() const { return shape_.format == KvFormat::kF32 ? 4 : 2; }
   size_t PageBytes() const {
-    return 2 * kPageTokens * shape_.head_dim * shape_.num_kv_heads * ValueBytes();
+    return KvTileOf(shape_.format, shape_.head_dim).head_bytes * shape_.num_kv_heads;
   }
   size_t OutStride() const {
     return (shape_.kind == ActivationKind::kFloat ? Width() * sizeof(float)
@@ -77,15 +76,15 @@ class World {
     return values[(size_t{token} * shape_.num_kv_heads + kv_head) * shape_.head_dim + d];
   }
 
-  // Encodes keys and values into their pages, and rounds them to what the page holds.
+  // Encodes keys and values into their pages as the reference does, and rounds them to what the
+  // page holds.
   void Fill() {
     for (uint32_t t = 0; t < num_tokens_; ++t) {
+      WriteToken(t);
       for (uint32_t h = 0; h < shape_.num_kv_heads; ++h) {
         for (uint32_t d = 0; d < shape_.head_dim; ++d) {
-          const size_t tile = size_t{kPageTokens} * shape_.head_dim;
-          const uint32_t place = t % kPageTokens;
-          Put(t, h * 2 * tile + size_t{d} * kPageTokens + place, Key(t, h, d));
-          Put(t, (h * 2 + 1) * tile + size_t{place} * shape_.head_dim + d, Value(t, h, d));
+          Key(t, h, d) = Held(t, h, /*plane=*/0, d);
+          Value(t, h, d) = Held(t, h, /*plane=*/1, d);
         }
       }
     }
@@ -183,16 +182,23 @@ class World {
     return y;
   }
 
-  // Softmax attention in double over the values that the pages hold.
+  // Softmax attention in double over the values that the pages hold; over int8 pages, of the query
+  // as it is rounded there.
   std::vector<double> Oracle(uint32_t row, uint32_t head) {
     const uint32_t kv_head = head / shape_.group;
     const uint32_t end = rows[row].kv_index + 1;
     const uint32_t first = shape_.window != 0 && end > shape_.window ? end - shape_.window : 0;
+    const float* q = queries.data() + row * QueryStride() + size_t{head} * shape_.head_dim;
+    std::vector<float> query(q, q + shape_.head_dim);
+    if (shape_.format == KvFormat::kInt8) {
+      const reference::Bytes bytes = reference::EncodeQuery(q, shape_.head_dim);
+      for (uint32_t d = 0; d < query.size(); ++d) query[d] = bytes.codes[d] * bytes.scale;
+    }
     std::vector<double> scores;
     for (uint32_t t = first; t < end; ++t) {
       double s = 0;
       for (uint32_t d = 0; d < shape_.head_dim; ++d) {
-        s += double{queries[row * QueryStride() + head * shape_.head_dim + d]} * Key(t, kv_head, d);
+        s += double{query[d]} * Key(t, kv_head, d);
       }
       s *= scale;
       if (shape_.soft_cap != 0.0f) s = shape_.soft_cap * std::tanh(s / shape_.soft_cap);
@@ -249,14 +255,34 @@ class World {
     ADD_FAILURE() << "token " << token << " has no page";
     return pool_.data();
   }
-  void Put(uint32_t token, size_t index, float& value) {
-    if (shape_.format == KvFormat::kF32) {
-      reference::Write<float>(PageOf(token), index, value);
-    } else {
-      const uint16_t half = FloatToHalf(value);
-      reference::Write<uint16_t>(PageOf(token), index, half);
-      value = HalfToFloat(half);
-    }
+  // Through the op itself, at position 0: cos 1, sin 0.
+  void WriteToken(uint32_t token) {
+    const size_t width = size_t{shape_.num_kv_heads} * shape_.head_dim;
+    std::vector<float> qkv(keys.begin() + static_cast<ptrdiff_t>(token * width),
+                           keys.begin() + static_cast<ptrdiff_t>((token + 1) * width));
+    qkv.insert(qkv.end(), values.begin() + static_cast<ptrdiff_t>(token * width),
+               values.begin() + static_cast<ptrdiff_t>((token + 1) * width));
+    Row row{};
+    row.kv_index = token;
+    const auto offset = static_cast<uint64_t>(PageOf(token) - pool_.data() - kPartOffset);
+    uint8_t status = 0;
+    RopeWriteArgs args{};
+    args.qkv = qkv.data();
+    args.stride = qkv.size();
+    args.rows = &row;
+    args.write_offset = &offset;
+    args.num_rows = 1;
+    args.num_kv_heads = shape_.num_kv_heads;
+    args.head_dim = shape_.head_dim;
+    args.kv_base = pool_.data();
+    args.part_offset = kPartOffset;
+    args.format = shape_.format;
+    args.row_status = &status;
+    ReferenceKernels().rope_write(args, 0);
+  }
+  float Held(uint32_t token, uint32_t kv_head, uint32_t plane, uint32_t d) {
+    return HeldValue(shape_.format, shape_.head_dim, PageOf(token), kv_head, token % kPageTokens,
+                     plane, d);
   }
 
   const Shape shape_;

@@ -11,6 +11,9 @@
 #include <vector>
 
 #include "ops/op_args.h"
+#include "ops/reference.h"
+#include "tensor/dtype.h"
+#include "tensor/kv_tile.h"
 
 namespace kvrm::ops::testing {
 
@@ -70,5 +73,27 @@ template <class T>
   }
   return ::testing::AssertionSuccess();
 }
+
+// K (plane 0) or V (1) of the token at `place` as its page holds it.
+inline float HeldValue(KvFormat format, uint32_t head_dim, const std::byte* page, uint32_t kv_head,
+                       uint32_t place, uint32_t plane, uint32_t d) {
+  const KvTile tile = KvTileOf(format, head_dim);
+  const std::byte* head = page + kv_head * tile.head_bytes;
+  const std::byte* values = head + (plane == 0 ? 0 : tile.v_begin);
+  const size_t at = plane == 0 ? size_t{d} * kPageTokens + place : size_t{place} * head_dim + d;
+  if (format == KvFormat::kF32) return reference::Read<float>(values, at);
+  if (format == KvFormat::kF16) return HalfToFloat(reference::Read<uint16_t>(values, at));
+  const float scale =
+      HalfToFloat(reference::Read<uint16_t>(head + tile.scales_begin, plane * kPageTokens + place));
+  const int code =
+      plane == 0 ? reference::Read<uint8_t>(values, size_t{d / 4} * 64 + place * 4 + d % 4) - 128
+                 : reference::Read<int8_t>(values, at);
+  return static_cast<float>(code) * scale;
+}
+
+inline const char* NameOf(KvFormat format) {
+  return format == KvFormat::kF32 ? "f32" : format == KvFormat::kF16 ? "f16" : "int8";
+}
+inline constexpr KvFormat kKvFormats[] = {KvFormat::kF32, KvFormat::kF16, KvFormat::kInt8};
 
 }  // namespace kvrm::ops::testing

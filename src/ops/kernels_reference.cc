@@ -1,31 +1,68 @@
 // The row ops of the reference, and its table. See reference.h.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "ops/op_args.h"
 #include "ops/reference.h"
 #include "tensor/dtype.h"
+#include "tensor/kv_tile.h"
 
 namespace kvrm::ops {
 namespace reference {
 namespace {
 
-// K as column `place` of a [head_dim][16] tile, V as row `place` of a [16][head_dim] tile behind
-// it.
+// Rule 12: K or V of one token and head as bytes, and the fp16 bits of their scale.
+struct EncodedPlane {
+  std::vector<int8_t> codes;
+  uint16_t scale;
+};
+EncodedPlane EncodePlane(const float* x, uint32_t head_dim) {
+  EncodedPlane plane = {std::vector<int8_t>(head_dim, 0), 0x7E00};
+  const float amax = GreatestMagnitude(x, head_dim);
+  if (!std::isfinite(amax)) return plane;
+  plane.scale = FloatToHalf(std::min(amax * (1.0f / 127.0f), 65504.0f));
+  const bool greatest = HalfToFloat(plane.scale) == 65504.0f;
+  if (127.0f * HalfToFloat(plane.scale) < amax && !greatest) ++plane.scale;
+  const float scale = HalfToFloat(plane.scale);
+  if (scale == 0.0f) return plane;
+  const float inverse = 1.0f / scale;
+  for (uint32_t d = 0; d < head_dim; ++d) {
+    const float code = std::clamp(x[d] * inverse, -127.0f, 127.0f);
+    plane.codes[d] = static_cast<int8_t>(std::rint(code));
+  }
+  return plane;
+}
+
+void WriteBytes(const float* k, const float* v, uint32_t head_dim, uint32_t place,
+                std::byte* head) {
+  const KvTile tile = KvTileOf(KvFormat::kInt8, head_dim);
+  const EncodedPlane key = EncodePlane(k, head_dim);
+  const EncodedPlane value = EncodePlane(v, head_dim);
+  Write<uint16_t>(head + tile.scales_begin, place, key.scale);
+  Write<uint16_t>(head + tile.scales_begin, kPageTokens + place, value.scale);
+  for (uint32_t d = 0; d < head_dim; ++d) {
+    const auto code = static_cast<uint8_t>(key.codes[d] + 128);
+    Write<uint8_t>(head, size_t{d / 4} * 64 + place * 4 + d % 4, code);
+    Write<int8_t>(head + tile.v_begin, size_t{place} * head_dim + d, value.codes[d]);
+  }
+}
+
+// Layouts of tensor/kv_tile.h; `head` is the KV head's part of the page.
 void WriteHead(KvFormat format, const float* k, const float* v, uint32_t head_dim, uint32_t place,
-               std::byte* tile) {
+               std::byte* head) {
+  if (format == KvFormat::kInt8) return WriteBytes(k, v, head_dim, place, head);
+  std::byte* const values = head + KvTileOf(format, head_dim).v_begin;
   for (uint32_t d = 0; d < head_dim; ++d) {
     const size_t k_at = size_t{d} * kPageTokens + place;
-    const size_t v_at = size_t{head_dim} * kPageTokens + size_t{place} * head_dim + d;
+    const size_t v_at = size_t{place} * head_dim + d;
     if (format == KvFormat::kF32) {
-      Write<float>(tile, k_at, k[d]);
-      Write<float>(tile, v_at, v[d]);
+      Write<float>(head, k_at, k[d]);
+      Write<float>(values, v_at, v[d]);
     } else {
-      const auto encode = [](float x) {
-        return FloatToHalf(x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x);
-      };
-      Write<uint16_t>(tile, k_at, encode(k[d]));
-      Write<uint16_t>(tile, v_at, encode(v[d]));
+      const auto encode = [](float x) { return FloatToHalf(std::clamp(x, -65504.0f, 65504.0f)); };
+      Write<uint16_t>(head, k_at, encode(k[d]));
+      Write<uint16_t>(values, v_at, encode(v[d]));
     }
   }
 }
@@ -46,6 +83,27 @@ void RotateHead(const RopeWriteArgs& args, float* head, uint32_t position) {
 
 }  // namespace
 
+float GreatestMagnitude(const float* x, uint32_t count) {
+  float greatest = 0.0f;
+  for (uint32_t i = 0; i < count; ++i) {
+    const float a = std::fabs(x[i]);
+    if (a > greatest || std::isnan(a)) greatest = a;
+  }
+  return greatest;
+}
+
+Bytes EncodeQuery(const float* q, uint32_t head_dim) {
+  const float amax = GreatestMagnitude(q, head_dim);
+  const float inverse = amax > 0.0f ? 127.0f / amax : 0.0f;
+  Bytes bytes = {{}, amax * (1.0f / 127.0f)};
+  for (uint32_t d = 0; d < head_dim; ++d) {
+    const float scaled = q[d] * inverse;
+    bytes.codes.push_back(std::isfinite(scaled) ? static_cast<int8_t>(std::rint(scaled))
+                                                : int8_t{0});
+  }
+  return bytes;
+}
+
 void EncodeActivations(ActivationKind kind, const float* x, uint32_t k, std::byte* row) {
   if (kind == ActivationKind::kFloat) {
     std::memcpy(row, x, size_t{k} * sizeof(float));
@@ -54,11 +112,7 @@ void EncodeActivations(ActivationKind kind, const float* x, uint32_t k, std::byt
   const ActivationLayout layout{k};
   for (uint32_t g = 0; g < layout.groups(); ++g) {
     const float* group = x + size_t{g} * kGroup;
-    float amax = 0.0f;  // a NaN is the greatest: it must reach the scale and with it every output
-    for (uint32_t i = 0; i < kGroup; ++i) {
-      const float a = std::fabs(group[i]);
-      if (a > amax || std::isnan(a)) amax = a;
-    }
+    const float amax = GreatestMagnitude(group, kGroup);  // a NaN must reach every output
     const float inverse = amax > 0.0f ? 127.0f / amax : 0.0f;
     int32_t sum = 0;
     for (uint32_t i = 0; i < kGroup; ++i) {
@@ -129,8 +183,7 @@ void RopeWrite(const RopeWriteArgs& args, uint32_t row) {
   }
   if ((r.flags & kRowNoWrite) != 0) return;
   std::byte* page = args.kv_base + args.write_offset[row] + args.part_offset;
-  const size_t value_bytes = args.format == KvFormat::kF32 ? 4 : 2;
-  const size_t head_bytes = 2 * size_t{kPageTokens} * args.head_dim * value_bytes;
+  const size_t head_bytes = KvTileOf(args.format, args.head_dim).head_bytes;
   for (uint32_t h = 0; h < args.num_kv_heads; ++h) {
     WriteHead(args.format, k + size_t{h} * args.head_dim, v + size_t{h} * args.head_dim,
               args.head_dim, r.kv_index % kPageTokens, page + h * head_bytes);

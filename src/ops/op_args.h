@@ -14,6 +14,7 @@
 
 #include "base/kv_view.h"
 #include "tensor/encoding.h"
+#include "tensor/kv_tile.h"
 
 namespace kvrm::ops {
 
@@ -126,8 +127,8 @@ struct AttentionArgs {
   std::byte* out;     // [num_rows] activation rows of width num_heads * head_dim
   size_t out_stride;  // bytes
 };
-inline constexpr uint32_t kPageTokens = 16;  // tile of every KV format that is built
-#ifndef KVRM_CHUNK_TOKENS                    // defined by bench/ alone, to measure other lengths
+inline constexpr uint32_t kPageTokens = kKvTileTokens;
+#ifndef KVRM_CHUNK_TOKENS  // defined by bench/ alone, to measure other lengths
 #define KVRM_CHUNK_TOKENS 256
 #endif
 inline constexpr uint32_t kChunkTokens = KVRM_CHUNK_TOKENS;  // num-1, rule 6; docs/decisions/001

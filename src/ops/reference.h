@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "ops/op_args.h"
 
@@ -53,6 +54,15 @@ template <class T>
 void Write(std::byte* bytes, size_t index, T value) {
   std::memcpy(bytes + index * sizeof(T), &value, sizeof(T));
 }
+
+// A head's values as signed bytes with one scale. NaN counts as the greatest magnitude.
+float GreatestMagnitude(const float* x, uint32_t count);
+struct Bytes {
+  std::vector<int8_t> codes;
+  float scale;
+};
+// Rule 3's rounding, over a whole head: scale = amax / 127 in float.
+Bytes EncodeQuery(const float* q, uint32_t head_dim);
 
 // Writes x [k] as an activation row: as it is, or as int8 groups of 32 (ActivationLayout).
 void EncodeActivations(ActivationKind kind, const float* x, uint32_t k, std::byte* row);

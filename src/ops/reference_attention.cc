@@ -9,6 +9,7 @@
 #include "ops/op_args.h"
 #include "ops/reference.h"
 #include "tensor/dtype.h"
+#include "tensor/kv_tile.h"
 
 namespace kvrm::ops::reference {
 namespace {
@@ -22,34 +23,47 @@ struct State {
   std::vector<float> o;  // [head_dim]
 };
 
-// K or V of one token and KV head, found through the slot's segments.
+// K and V of one KV head, found through the slot's segments (tensor/kv_tile.h).
 class Cache {
  public:
   Cache(const AttentionArgs& args, uint32_t slot, uint32_t kv_head)
-      : args_(args), slot_(slot), kv_head_(kv_head) {}
+      : args_(args), slot_(slot), kv_head_(kv_head), tile_(KvTileOf(args.format, args.head_dim)) {}
 
+  // f32 and f16 pages.
   float Key(uint32_t token, uint32_t d) const {
-    return Value(token, size_t{d} * kPageTokens + token % kPageTokens);
+    return Value(Head(token), size_t{d} * kPageTokens + token % kPageTokens);
   }
   float Val(uint32_t token, uint32_t d) const {
-    const size_t tile = size_t{kPageTokens} * args_.head_dim;
-    return Value(token, tile + size_t{token % kPageTokens} * args_.head_dim + d);
+    return Value(Head(token) + tile_.v_begin, size_t{token % kPageTokens} * args_.head_dim + d);
   }
+  // int8 pages.
+  int32_t KeyCode(uint32_t token, uint32_t d) const {
+    return Read<uint8_t>(Head(token), size_t{d / 4} * 64 + token % kPageTokens * 4 + d % 4) - 128;
+  }
+  int32_t ValCode(uint32_t token, uint32_t d) const {
+    return Read<int8_t>(Head(token) + tile_.v_begin,
+                        size_t{token % kPageTokens} * args_.head_dim + d);
+  }
+  float KeyScale(uint32_t token) const { return Scale(token, token % kPageTokens); }
+  float ValScale(uint32_t token) const { return Scale(token, kPageTokens + token % kPageTokens); }
 
  private:
-  float Value(uint32_t token, size_t index) const {
-    const size_t at = kv_head_ * 2 * size_t{kPageTokens} * args_.head_dim + index;
-    if (args_.format == KvFormat::kF32) return Read<float>(Page(token), at);
-    return HalfToFloat(Read<uint16_t>(Page(token), at));
+  float Value(const std::byte* values, size_t index) const {
+    if (args_.format == KvFormat::kF32) return Read<float>(values, index);
+    return HalfToFloat(Read<uint16_t>(values, index));
   }
-  const std::byte* Page(uint32_t token) const {
+  float Scale(uint32_t token, size_t index) const {
+    return HalfToFloat(Read<uint16_t>(Head(token) + tile_.scales_begin, index));
+  }
+  const std::byte* Head(uint32_t token) const {
     const Segment* segments = args_.segments + size_t{slot_} * args_.max_pages;
     for (uint32_t i = 0; i < args_.num_segments[slot_]; ++i) {
       const Segment& s = segments[i];
       if (token < s.first_token) continue;
       const uint32_t page = (token - s.first_token) / kPageTokens;
       if (page < s.num_pages) {
-        return args_.kv_base + s.offset_bytes + args_.part_offset + page * args_.page_bytes;
+        return args_.kv_base + s.offset_bytes + args_.part_offset + page * args_.page_bytes +
+               kv_head_ * tile_.head_bytes;
       }
     }
     KVRM_CHECK(false, "a visible token lies in a segment of its slot");
@@ -58,15 +72,60 @@ class Cache {
   const AttentionArgs& args_;
   const uint32_t slot_;
   const uint32_t kv_head_;
+  const KvTile tile_;
 };
 
-float Score(const AttentionArgs& args, const Cache& cache, const float* q, uint32_t token) {
+// Rule 6: q . K[token], one fma chain. Rule 12: exact over bytes, then K's scale, then the query's.
+float Dot(const AttentionArgs& args, const Cache& cache, const float* q, uint32_t token) {
+  if (args.format == KvFormat::kInt8) {
+    const Bytes query = EncodeQuery(q, args.head_dim);
+    int32_t sum = 0;
+    for (uint32_t d = 0; d < args.head_dim; ++d) sum += query.codes[d] * cache.KeyCode(token, d);
+    return static_cast<float>(sum) * cache.KeyScale(token) * query.scale;
+  }
   float dot = 0.0f;
   for (uint32_t d = 0; d < args.head_dim; ++d) dot = std::fma(q[d], cache.Key(token, d), dot);
-  const float s = dot * args.scale;
+  return dot;
+}
+
+float Score(const AttentionArgs& args, const Cache& cache, const float* q, uint32_t token) {
+  const float s = Dot(args, cache, q, token) * args.scale;
   if (args.soft_cap == 0.0f) return s;
   const float e = Exp(s * (2.0f / args.soft_cap));
   return (1.0f - 2.0f / (e + 1.0f)) * args.soft_cap;
+}
+
+// o of the tokens from `first` on, which weigh p.
+std::vector<float> WeighFloats(const AttentionArgs& args, const Cache& cache, uint32_t first,
+                               const std::vector<float>& p) {
+  std::vector<float> o(args.head_dim, 0.0f);
+  for (uint32_t t = 0; t < p.size(); ++t) {
+    for (uint32_t d = 0; d < args.head_dim; ++d) {
+      o[d] = std::fma(p[t], cache.Val(first + t, d), o[d]);
+    }
+  }
+  return o;
+}
+
+// Rule 12: p times V's scale as 14 bits of the greatest, then exact.
+std::vector<float> WeighBytes(const AttentionArgs& args, const Cache& cache, uint32_t first,
+                              const std::vector<float>& p) {
+  std::vector<float> w;
+  for (uint32_t t = 0; t < p.size(); ++t) w.push_back(p[t] * cache.ValScale(first + t));
+  const float greatest = GreatestMagnitude(w.data(), static_cast<uint32_t>(w.size()));
+  const float inverse = greatest > 0x1p-100f ? 16383.0f / greatest : 0.0f;
+  const float unit = greatest * (1.0f / 16383.0f);
+  std::vector<float> o;
+  for (uint32_t d = 0; d < args.head_dim; ++d) {
+    int32_t sum = 0;
+    for (uint32_t t = 0; t < w.size(); ++t) {
+      const float code = w[t] * inverse;
+      sum += (std::isfinite(code) ? static_cast<int32_t>(std::rint(code)) : 0) *
+             cache.ValCode(first + t, d);
+    }
+    o.push_back(static_cast<float>(sum) * unit);
+  }
+  return o;
 }
 
 // Tokens [first, last) of a chunk that a row sees: its own, the last, and those before it, as far
@@ -99,15 +158,13 @@ State ChunkState(const AttentionArgs& args, uint32_t row, uint32_t head, uint32_
     if (p[t - first] > state.m) state.m = p[t - first];
   }
   Lanes halves[kChunkTokens / 128] = {};
-  state.o.assign(args.head_dim, 0.0f);
   for (uint32_t t = first; t < last; ++t) {
-    const float weight = Exp(p[t - first] - state.m);
+    p[t - first] = Exp(p[t - first] - state.m);
     const uint32_t place = t - chunk_begin;
-    halves[place / 128][place % kNumLanes] += weight;
-    for (uint32_t d = 0; d < args.head_dim; ++d) {
-      state.o[d] = std::fma(weight, cache.Val(t, d), state.o[d]);
-    }
+    halves[place / 128][place % kNumLanes] += p[t - first];
   }
+  state.o = args.format == KvFormat::kInt8 ? WeighBytes(args, cache, first, p)
+                                           : WeighFloats(args, cache, first, p);
   state.l = TreeSum(halves[0]);
   for (uint32_t h = 1; h < kChunkTokens / 128; ++h) state.l += TreeSum(halves[h]);
   return state;

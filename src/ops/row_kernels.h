@@ -2,6 +2,7 @@
 // of activations. Included once per machine after lanes.h (see there).
 #pragma once
 
+#include "ops/kv_write.h"
 #include "ops/lanes.h"
 #include "ops/op_args.h"
 
@@ -108,33 +109,6 @@ inline void RotateHead(const RopeWriteArgs& args, float* head, uint32_t position
   }
 }
 
-inline float ClampToHalf(float x) {
-  return x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x;
-}
-
-// Writes one head's K as column `place` of a [head_dim][16] tile and V as row `place` of a
-// [16][head_dim] tile. `tile` is the head's part of the page: K tile, then V tile.
-inline void WriteHead(KvFormat format, const float* k, const float* v, uint32_t head_dim,
-                      uint32_t place, std::byte* tile) {
-  const size_t v_begin = size_t{head_dim} * kPageTokens;
-  if (format == KvFormat::kF32) {
-    float* out = reinterpret_cast<float*>(tile);
-    for (uint32_t d = 0; d < head_dim; ++d) out[d * kPageTokens + place] = k[d];
-    for (uint32_t d = 0; d < head_dim; ++d) out[v_begin + place * head_dim + d] = v[d];
-    return;
-  }
-  uint16_t* out = reinterpret_cast<uint16_t*>(tile);
-  float clamped[kLanes];
-  uint16_t halves[kLanes];
-  for (uint32_t d = 0; d < head_dim; d += kLanes) {
-    for (uint32_t i = 0; i < kLanes; ++i) clamped[i] = ClampToHalf(k[d + i]);
-    StoreHalf(halves, Load(clamped));
-    for (uint32_t i = 0; i < kLanes; ++i) out[(d + i) * kPageTokens + place] = halves[i];
-    for (uint32_t i = 0; i < kLanes; ++i) clamped[i] = ClampToHalf(v[d + i]);
-    StoreHalf(out + v_begin + place * head_dim + d, Load(clamped));
-  }
-}
-
 inline void RopeWrite(const RopeWriteArgs& args, uint32_t row) {
   const Row& r = args.rows[row];
   float* q = args.qkv + row * args.stride;
@@ -153,8 +127,7 @@ inline void RopeWrite(const RopeWriteArgs& args, uint32_t row) {
   }
   if (!(TreeSum(finite) == 0.0f)) args.row_status[row] = 1;
   if ((r.flags & kRowNoWrite) != 0) return;
-  const uint32_t value_bytes = args.format == KvFormat::kF32 ? 4 : 2;
-  const size_t head_bytes = size_t{2} * kPageTokens * args.head_dim * value_bytes;
+  const size_t head_bytes = KvHeadBytes(args.format, args.head_dim);
   std::byte* page = args.kv_base + args.write_offset[row] + args.part_offset;
   for (uint32_t h = 0; h < args.num_kv_heads; ++h) {
     WriteHead(args.format, k + size_t{h} * args.head_dim, v + size_t{h} * args.head_dim,

@@ -43,7 +43,9 @@ std::vector<TokenId> CleanPrompt(std::mt19937_64& random, uint32_t length) {
   return prompt;
 }
 
-TEST(NumericFault, NaNWeightsEndThatRequestOnly) {
+class NumericFaultIn : public ::testing::TestWithParam<KvFormat> {};
+
+TEST_P(NumericFaultIn, NaNWeightsEndThatRequestOnly) {
   std::vector<std::byte> bytes;
   std::mt19937_64 random(4);
   WorkItem good;
@@ -51,10 +53,10 @@ TEST(NumericFault, NaNWeightsEndThatRequestOnly) {
   good.max_new_tokens = 12;
   WorkItem bad = good;
   bad.prompt[10] = kFaulty;
-  const auto alone = LoadFaulty(bytes, KvFormat::kF16, uint64_t{16} << 20);
+  const auto alone = LoadFaulty(bytes, GetParam(), uint64_t{16} << 20);
   const Recording expected = RunWorkload(*alone, {good}).front();
   ASSERT_EQ(expected.reason, StopReason::kLength);
-  const auto runtime = LoadFaulty(bytes, KvFormat::kF16, uint64_t{16} << 20);
+  const auto runtime = LoadFaulty(bytes, GetParam(), uint64_t{16} << 20);
   const std::vector<Recording> both = RunWorkload(*runtime, {bad, good, bad});
   for (const size_t i : {size_t{0}, size_t{2}}) {
     EXPECT_EQ(both[i].reason, StopReason::kError);
@@ -68,15 +70,15 @@ TEST(NumericFault, NaNWeightsEndThatRequestOnly) {
 }
 
 // 0 x NaN: pages that held NaN are recycled, and nothing of it reaches the next owner.
-TEST(NumericFault, RecycledPagesOfAFaultyRequestHarmNobody) {
+TEST_P(NumericFaultIn, RecycledPagesOfAFaultyRequestHarmNobody) {
   std::vector<std::byte> bytes;
   std::mt19937_64 random(8);
   WorkItem good;
   good.prompt = CleanPrompt(random, 21);
   good.max_new_tokens = 9;
-  const auto alone = LoadFaulty(bytes, KvFormat::kF16, uint64_t{16} << 20);
+  const auto alone = LoadFaulty(bytes, GetParam(), uint64_t{16} << 20);
   const Recording expected = RunWorkload(*alone, {good}).front();
-  const auto runtime = LoadFaulty(bytes, KvFormat::kF16, uint64_t{16} << 20);
+  const auto runtime = LoadFaulty(bytes, GetParam(), uint64_t{16} << 20);
   for (uint32_t round = 0; round < 10; ++round) {
     WorkItem bad;
     bad.prompt = std::vector<TokenId>(100 + round, kFaulty);
@@ -86,6 +88,12 @@ TEST(NumericFault, RecycledPagesOfAFaultyRequestHarmNobody) {
     ASSERT_EQ(after.logits, expected.logits) << round;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(KvFormats, NumericFaultIn,
+                         ::testing::Values(KvFormat::kF16, KvFormat::kInt8),
+                         [](const ::testing::TestParamInfo<KvFormat>& param) {
+                           return param.param == KvFormat::kInt8 ? "int8" : "f16";
+                         });
 
 // A NaN in the head's weights reaches the logits of every request: each is told, none gets a token
 // chosen from NaN (greedy, or sampled with top-p alone).
@@ -141,7 +149,7 @@ TEST(B032, AThousandTokensDoNotDependOnPlacementOrPoolGrowth) {
   const std::vector<std::byte> bytes = WriteRandomModel(spec);
   const auto file = GgufFile::Parse(bytes, "random");
   ASSERT_TRUE(file.ok());
-  for (const KvFormat kv : {KvFormat::kF16, KvFormat::kF32}) {
+  for (const KvFormat kv : {KvFormat::kF16, KvFormat::kInt8, KvFormat::kF32}) {
     std::vector<TokenId> expected;
     for (const uint64_t scatter : {uint64_t{0}, uint64_t{5}}) {
       RuntimeOptions options;

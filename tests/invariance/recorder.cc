@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tensor/kv_tile.h"
+
 namespace kvrm::testing {
 
 void ExpectSame(const Recording& a, const Recording& b, const char* what) {
@@ -23,19 +25,25 @@ void AppendTokenBytes(const ModelConfig& config, const KvGeometry& geometry, con
                       const std::byte* base, uint32_t slot, uint32_t token,
                       std::vector<std::byte>& out) {
   const KvGroupGeometry& group = geometry.groups[0];
-  const uint32_t value_bytes = group.format == KvFormat::kF32 ? 4 : 2;
+  const KvTile tile = KvTileOf(group.format, config.head_dim);
+  const uint32_t value_bytes = tile.value_bytes;
+  // d of a token that lie side by side in K.
+  const uint32_t run = group.format == KvFormat::kInt8 ? 4 : 1;
   const uint32_t place = token % group.page_tokens;
   const uint32_t page = frame.SlotPages(0, slot)[token / group.page_tokens];
-  const size_t tile_bytes = size_t{config.head_dim} * group.page_tokens * value_bytes;
   for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
     const std::byte* part = base + group.PageOffset(PageId{page}) +
                             geometry.layer_part[layer] * group.part_stride_bytes();
     for (uint32_t head = 0; head < config.num_kv_heads; ++head) {
-      const std::byte* k = part + head * 2 * tile_bytes;
-      const std::byte* v = k + tile_bytes + size_t{place} * config.head_dim * value_bytes;
-      for (uint32_t d = 0; d < config.head_dim; ++d) {
-        const std::byte* value = k + (size_t{d} * group.page_tokens + place) * value_bytes;
-        out.insert(out.end(), value, value + value_bytes);
+      const std::byte* k = part + head * tile.head_bytes;
+      const std::byte* v = k + tile.v_begin + size_t{place} * config.head_dim * value_bytes;
+      for (uint32_t d = 0; d < config.head_dim; d += run) {
+        const std::byte* values = k + (size_t{d} * group.page_tokens + place * run) * value_bytes;
+        out.insert(out.end(), values, values + run * value_bytes);
+      }
+      for (uint32_t plane = 0; group.format == KvFormat::kInt8 && plane < 2; ++plane) {
+        const std::byte* scale = k + tile.scales_begin + (plane * group.page_tokens + place) * 2;
+        out.insert(out.end(), scale, scale + 2);
       }
       out.insert(out.end(), v, v + size_t{config.head_dim} * value_bytes);
     }

@@ -132,7 +132,7 @@ TEST_P(SameRequest, AfterTwoHundredOthersRecycledThePages) {
   const TestModel model(GetParam());
   const std::vector<Recording> solo = Solo(model);
   RuntimeOptions options = model.Options();
-  options.kv_bytes = uint64_t{2} << 20;
+  options.kv_bytes = uint64_t{GetParam().kv == KvFormat::kInt8 ? 512u : 1024u} << 10;
   const auto runtime = model.Load(options);
   std::mt19937_64 random(5);
   std::vector<WorkItem> others;
@@ -161,7 +161,7 @@ TEST_P(SameRequest, WhetherItWasPreempted) {
   const TestModel model(GetParam());
   const std::vector<Recording> solo = Solo(model);
   RuntimeOptions options = model.Options();
-  options.kv_bytes = uint64_t{768} << 10;
+  options.kv_bytes = uint64_t{GetParam().kv == KvFormat::kInt8 ? 384u : 768u} << 10;
   options.ctx = 330;
   const auto runtime = model.Load(options);
   std::vector<WorkItem> items = Watched();
@@ -192,7 +192,8 @@ TEST_P(SameRequest, OnEveryMachine) {
 }
 
 std::string CaseName(const ::testing::TestParamInfo<Case>& param) {
-  static const char* const kNames[] = {"Q4_1_f16", "Q8_0_f16", "Q4_0_f32", "F16_as_f32"};
+  static const char* const kNames[] = {"Q4_1_f16",   "Q8_0_f16",  "Q4_0_f32",
+                                       "F16_as_f32", "Q4_1_int8", "Q8_0_int8"};
   return kNames[param.index];
 }
 
@@ -201,7 +202,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{DType::kQ4_1, WeightChoice::kAuto, KvFormat::kF16, 2},
                       Case{DType::kQ8_0, WeightChoice::kAuto, KvFormat::kF16, 4},
                       Case{DType::kQ4_0, WeightChoice::kAuto, KvFormat::kF32, 1},
-                      Case{DType::kF16, WeightChoice::kF32, KvFormat::kF32, 2}),
+                      Case{DType::kF16, WeightChoice::kF32, KvFormat::kF32, 2},
+                      Case{DType::kQ4_1, WeightChoice::kAuto, KvFormat::kInt8, 2},
+                      Case{DType::kQ8_0, WeightChoice::kAuto, KvFormat::kInt8, 4}),
     CaseName);
 
 // The scatter hook does what it says: as many read runs as pages.

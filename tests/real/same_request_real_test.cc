@@ -1,5 +1,7 @@
-// Law I5 on the default model in its default encodings.
+// Law I5 on the default model in its default encodings, with keys and values in fp16 and in int8.
 #include <gtest/gtest.h>
+
+#include <map>
 
 #include "base/test_data.h"
 #include "tests/invariance/workload.h"
@@ -9,10 +11,11 @@ namespace {
 
 constexpr uint32_t kVocab = 49'152;
 
-class RealSameRequest : public ::testing::Test {
+class RealSameRequest : public ::testing::TestWithParam<KvFormat> {
  protected:
   static RuntimeOptions Options() {
     RuntimeOptions options;
+    options.kv_format = GetParam();
     options.model_path = DefaultModelPath();
     options.kv_bytes = uint64_t{512} << 20;
     options.num_threads = 2;
@@ -50,25 +53,25 @@ class RealSameRequest : public ::testing::Test {
   }
 
   static void ExpectSolo(const std::vector<Recording>& got) {
-    static const std::vector<Recording>* const solo = [] {
+    static auto* const all = new std::map<KvFormat, std::vector<Recording>>;  // lives as the tests
+    std::vector<Recording>& solo = (*all)[GetParam()];
+    if (solo.empty()) {
       RuntimeOptions options = Options();
       options.num_threads = 1;
-      auto* recordings = new std::vector<Recording>;  // lives as long as the tests
-      for (const WorkItem& item : Watched()) recordings->push_back(Run(options, {item}).front());
-      return recordings;
-    }();
-    for (size_t i = 0; i < solo->size(); ++i) ExpectSame((*solo)[i], got[i], "real model");
+      for (const WorkItem& item : Watched()) solo.push_back(Run(options, {item}).front());
+    }
+    for (size_t i = 0; i < solo.size(); ++i) ExpectSame(solo[i], got[i], "real model");
   }
 };
 
-TEST_F(RealSameRequest, AloneAndAmong31Others) {
+TEST_P(RealSameRequest, AloneAndAmong31Others) {
   KVRM_REQUIRE_DATA(DefaultModelPath());
   Recorder::Seen seen;
   ExpectSolo(Run(Options(), Crowd(32), &seen));
   EXPECT_GE(seen.most_slots, 8u);
 }
 
-TEST_F(RealSameRequest, WhateverTheChunk) {
+TEST_P(RealSameRequest, WhateverTheChunk) {
   KVRM_REQUIRE_DATA(DefaultModelPath());
   for (const uint32_t chunk : {1u, 7u, 64u}) {
     RuntimeOptions options = Options();
@@ -77,7 +80,7 @@ TEST_F(RealSameRequest, WhateverTheChunk) {
   }
 }
 
-TEST_F(RealSameRequest, AfterTwoHundredOthersAndWithNoTwoAdjacentPages) {
+TEST_P(RealSameRequest, AfterTwoHundredOthersAndWithNoTwoAdjacentPages) {
   KVRM_REQUIRE_DATA(DefaultModelPath());
   RuntimeOptions options = Options();
   options.kv_bytes = uint64_t{64} << 20;
@@ -95,6 +98,12 @@ TEST_F(RealSameRequest, AfterTwoHundredOthersAndWithNoTwoAdjacentPages) {
   EXPECT_EQ(seen.most_runs, seen.pages_of_most_runs);
   EXPECT_EQ(seen.most_runs, 18u);  // 270 + 12 - 1 tokens
 }
+
+INSTANTIATE_TEST_SUITE_P(KvFormats, RealSameRequest,
+                         ::testing::Values(KvFormat::kF16, KvFormat::kInt8),
+                         [](const ::testing::TestParamInfo<KvFormat>& param) {
+                           return param.param == KvFormat::kInt8 ? "int8" : "f16";
+                         });
 
 }  // namespace
 }  // namespace kvrm::testing

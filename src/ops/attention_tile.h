@@ -1,0 +1,96 @@
+// What the tiles of attention share, whatever the KV format: where planes lie, the queries of a
+// tile, and the softmax of a chunk. Included once per machine after lanes.h.
+#pragma once
+
+#include "ops/attention_pages.h"
+#include "ops/lanes.h"
+#include "ops/op_args.h"
+
+namespace kvrm::ops::KVRM_LANES_NS {
+
+inline constexpr uint32_t kHalfTiles = 128 / kLanes;
+inline constexpr uint32_t kChunkHalves = kChunkTokens / 128;
+inline constexpr uint32_t kTileQueries = 6;
+
+// The layout of tensor/kv_tile.h, as distances from the beginning of a page.
+template <KvFormat kFormat>
+inline constexpr size_t kValueBytes = kFormat == KvFormat::kF32   ? 4
+                                      : kFormat == KvFormat::kF16 ? 2
+                                                                  : 1;
+template <KvFormat kFormat>
+inline constexpr size_t kScaleBytes = kFormat == KvFormat::kInt8 ? 64 : 0;
+
+template <KvFormat kFormat>
+inline size_t PlaneBytes(const AttentionArgs& args) {
+  return size_t{kPageTokens} * args.head_dim * kValueBytes<kFormat>;
+}
+template <KvFormat kFormat>
+inline size_t KeyOffset(const AttentionArgs& args, uint32_t kv_head) {
+  return kv_head * (2 * PlaneBytes<kFormat>(args) + kScaleBytes<kFormat>);
+}
+template <KvFormat kFormat>
+inline size_t ValueOffset(const AttentionArgs& args, uint32_t kv_head) {
+  return KeyOffset<kFormat>(args, kv_head) + PlaneBytes<kFormat>(args) + kScaleBytes<kFormat>;
+}
+
+// The K tiles that are read after the V tiles at hand: brought near meanwhile.
+struct NextKeys {
+  const ChunkPages* pages;  // nullptr: none
+  size_t k_offset;
+};
+
+// What up to kTileQueries queries of one KV head read and write in one chunk.
+struct QueryTile {
+  uint32_t count;
+  const float* query[kTileQueries];  // [head_dim]
+  Visible visible[kTileQueries];
+  float* scores[kTileQueries];   // [kChunkTokens]
+  float* out[kTileQueries];      // [head_dim]
+  uint32_t index[kTileQueries];  // of the task's queries
+  float m[kTileQueries];
+  float l[kTileQueries];
+  // int8 pages alone (attention_int8.h).
+  const int8_t* codes[kTileQueries];  // [head_dim]
+  float code_scale[kTileQueries];
+  int32_t code_offset[kTileQueries];  // -128 * sum of codes
+  int8_t* weights[kTileQueries];      // [kChunkPages][2][16]
+};
+
+// From scores to l and, in place, what `keep` makes of p: keep(t, p) of the sixteen tokens of tile
+// t. Tokens [first, live) count; p of the others of their tiles is exactly 0, whatever their scores
+// were.
+template <class Keep>
+inline void Softmax(const AttentionArgs& args, float* scores, Visible visible, float* m_out,
+                    float* l_out, Keep&& keep) {
+  const auto [first, live] = visible;
+  const F scale = Set(args.scale);
+  const F low = Set(-__builtin_inff());
+  const uint32_t tiles = (live + kLanes - 1) / kLanes;
+  F m = low;
+  for (uint32_t t = first / kLanes; t < tiles; ++t) {
+    F s = Mul(Load(scores + t * kLanes), scale);
+    if (args.soft_cap != 0.0f) {  // cap * tanh(s / cap), tanh(x) = 1 - 2 / (exp(2x) + 1)
+      const F e = Exp(Mul(s, Set(2.0f / args.soft_cap)));
+      const F tanh = Sub(Set(1.0f), Div(Set(2.0f), Add(e, Set(1.0f))));
+      s = Mul(tanh, Set(args.soft_cap));
+    }
+    if (t * kLanes < first) s = SelectFirst(first - t * kLanes, low, s);
+    if (live - t * kLanes < kLanes) s = SelectFirst(live - t * kLanes, s, low);
+    Store(scores + t * kLanes, s);
+    m = Max(s, m);
+  }
+  const float max = MaxLane(m);
+  F half[kChunkHalves];
+  for (F& h : half) h = Zero();
+  for (uint32_t t = first / kLanes; t < tiles; ++t) {
+    const F p = Exp(Sub(Load(scores + t * kLanes), Set(max)));
+    Store(scores + t * kLanes, keep(t, p));
+    half[t / kHalfTiles] = Add(half[t / kHalfTiles], p);
+  }
+  *m_out = max;
+  float l = TreeSum(half[0]);
+  for (uint32_t h = 1; h < kChunkHalves; ++h) l += TreeSum(half[h]);
+  *l_out = l;
+}
+
+}  // namespace kvrm::ops::KVRM_LANES_NS
