@@ -46,6 +46,8 @@ class KvDesign {
   virtual uint64_t found_tokens() const = 0;  // of prompts, so far
   // Pages in token order; valid until the next edit.
   virtual std::span<const PageId> pages(uint32_t seq) const = 0;
+  // [superblock] bit i set: nobody needs page i of it, now. Linear; also within a step.
+  virtual std::vector<uint64_t> FreeMaps() const = 0;
   // Every fault of its books; linear. Between steps.
   virtual std::vector<std::string> Violations() const = 0;
 };
@@ -66,6 +68,9 @@ struct RunCounts {
   double mean_run_bytes() const;  // weighted by bytes
 };
 RunCounts CountRuns(std::span<const PageId> pages);
+// The fewest runs that a fresh sequence could have been given when it was given `pages`: out of
+// these and of what is still free.
+uint64_t FewestRuns(std::span<const PageId> pages, std::vector<uint64_t> free_maps);
 
 struct ChurnRow {
   std::string design;
@@ -81,6 +86,11 @@ struct ChurnRow {
   uint64_t fresh_within_bound = 0;
   uint32_t fresh_worst_excess = 0;
   double fresh_mean_runs = 0, fresh_mean_bound = 0;
+  // Of the first kMaxExamined joins beyond the bound: runs beyond the fewest that were possible.
+  // Where prefixes are shared nothing is examined, because a prompt's pages are not chosen then.
+  static constexpr uint64_t kMaxExamined = 2000;
+  uint64_t examined = 0;
+  uint64_t worst_excess_over_fewest = 0;
   // What the script did, as one number: equal for equal scripts.
   uint64_t script_hash = 0;
   TimeSamples call;  // a join, fork, ending or grown token; one sample a twentieth of the script

@@ -11,6 +11,10 @@
 namespace kvrm::cli {
 namespace {
 
+void SetPage(std::vector<uint64_t>& maps, PageId page) {
+  maps[page.value / kHeartSuperblockPages] |= uint64_t{1} << page.value % kHeartSuperblockPages;
+}
+
 constexpr PrefixSalt kSalt{.tenant = 1, .model = 7};
 
 class PagerDesign : public KvDesign {
@@ -72,6 +76,20 @@ class PagerDesign : public KvDesign {
     return pager_->pages(seqs_[seq], 0);
   }
   std::vector<std::string> Violations() const override { return Validate(pager_->Snapshot()); }
+
+  // Soft pages count: they are anybody's who needs them more.
+  std::vector<uint64_t> FreeMaps() const override {
+    const PagerSnapshot snapshot = pager_->Snapshot();
+    const PagerSnapshot::Group& group = snapshot.groups[0];
+    std::vector<uint64_t> maps(group.superblocks.size());
+    for (size_t i = 0; i < maps.size(); ++i) maps[i] = group.superblocks[i].free_map;
+    for (const PagerSnapshot::Sequence& sequence : group.sequences) {
+      for (uint32_t i = 0; i < sequence.soft_pages; ++i) {
+        SetPage(maps, PageId{sequence.soft_page + i});
+      }
+    }
+    return maps;
+  }
 
  private:
   uint32_t Open() {
@@ -171,6 +189,12 @@ class SinglePageDesign : public KvDesign {
   uint64_t copies() const override { return copies_; }
   uint64_t found_tokens() const override { return found_tokens_; }
   std::span<const PageId> pages(uint32_t seq) const override { return tables_[seq]; }
+
+  std::vector<uint64_t> FreeMaps() const override {
+    std::vector<uint64_t> maps(references_.size() / kHeartSuperblockPages + 1);
+    for (PageId page : free_pages_) SetPage(maps, page);
+    return maps;
+  }
 
   std::vector<std::string> Violations() const override {
     std::vector<uint32_t> named(references_.size());

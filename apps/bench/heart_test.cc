@@ -51,6 +51,15 @@ TEST(HeartRuns, CountsOfSeveralSequencesAdd) {
   EXPECT_EQ(sum.good_share(), 0.5);
 }
 
+TEST(HeartRuns, TheFewestRunsAreTheLongestOfWhatWasThere) {
+  // Page 1, and pages 17 .. 19 of the second superblock, beside what was taken.
+  const std::vector<uint64_t> free_maps = {0b10, 0b111};
+  EXPECT_EQ(FewestRuns(Pages({3}), free_maps), 1u);
+  EXPECT_EQ(FewestRuns(Pages({3, 4, 5, 6, 7}), free_maps), 1u);
+  EXPECT_EQ(FewestRuns(Pages({3, 5, 7, 9}), free_maps), 2u);
+  EXPECT_EQ(FewestRuns(Pages({2, 18}), {0b10, 0b101}), 1u);  // a hole is filled again
+}
+
 class HeartDesign
     : public ::testing::TestWithParam<std::unique_ptr<KvDesign> (*)(const KvDesign::Limits&)> {
  protected:
@@ -146,6 +155,7 @@ TEST(HeartChurn, EachDesignRunsTheSameScriptInAPoolThatIsNinetyPercentFull) {
     EXPECT_GT(row.forks, 0u);
     EXPECT_GT(row.copies, 0u);
     EXPECT_LE(row.fresh_within_bound, row.joins);
+    EXPECT_LE(row.examined, row.joins - row.fresh_within_bound);
     EXPECT_EQ(row.call.cpu_ns.size(), 20u);
   }
   for (size_t i : {0u, 2u}) {
