@@ -31,8 +31,11 @@ class RowReader {
     if (const kvrm_status status = CheckNothingIsMissing(); status != KVRM_OK) {
       return Forget(status);
     }
-    std::sort(r_.slot_heads.begin(), r_.slot_heads.end(),
-              [](const SlotHead& a, const SlotHead& b) { return a.slot < b.slot; });
+    // Callers mostly go through their slots in order.
+    const auto ascends = [](const SlotHead& a, const SlotHead& b) { return a.slot < b.slot; };
+    if (!std::is_sorted(r_.slot_heads.begin(), r_.slot_heads.end(), ascends)) {
+      std::sort(r_.slot_heads.begin(), r_.slot_heads.end(), ascends);
+    }
     return Forget(KVRM_OK);
   }
 
@@ -73,7 +76,7 @@ class RowReader {
                     sequence.computed);
     }
     SlotHead head{};
-    head.slot = r_.pager->slot(SeqId{sequence.seq}).value;
+    head.slot = static_cast<uint16_t>(r_.ledger.SlotOf(sequence.seq));
     head.flags = r_.pager->lossy(SeqId{sequence.seq}) ? kSlotLossyView : 0;
     head.seq_id = sequence.seq;
     head.row_begin = i;
