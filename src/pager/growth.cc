@@ -11,16 +11,18 @@ Pager::State::Growth Pager::State::GrowthOf(uint32_t group, uint32_t slot, uint3
   const auto& [pool, tables] = groups[group];
   const uint32_t page_tokens = pool.geometry().page_tokens;
   const uint32_t held = tables.num_pages(slot);
+  Growth growth;
+  growth.copies_last =
+      slots[slot].num_tokens % page_tokens != 0 && !pool.HasOneOwner(tables.Last(slot));
+  // Within the last page, as fifteen of sixteen decode steps are.
+  if (num_tokens <= uint64_t{held} * page_tokens) return growth;
   const uint64_t needed = PagesFor(num_tokens, page_tokens);
   // Of a prompt that is longer than a window only so much is ever there at once.
   const uint64_t known = std::min(PagesFor(hint_tokens, page_tokens),
                                   tables.first(slot) + MostPages(group, hint_tokens));
   const uint64_t hinted = std::clamp<uint64_t>(known, needed, tables.max_pages());
-  Growth growth;
   growth.pages = static_cast<uint32_t>(needed - held);
   growth.pages_in_all = static_cast<uint32_t>(hinted - held);
-  growth.copies_last =
-      slots[slot].num_tokens % page_tokens != 0 && !pool.HasOneOwner(tables.Last(slot));
   return growth;
 }
 
@@ -144,14 +146,34 @@ PageRun Pager::State::TakeRun(uint32_t group, uint32_t slot, const PagePool::Req
   return taken.run;
 }
 
-// First what costs least: pages that nobody has written. Cached pages go only for pages that there
-// are none of: a prompt's keys and values are worth more than a long run.
+// The oldest cached page goes, and with it the cached pages around it, as many as the request can
+// use in one piece: neighbours mostly belong to the same prompt, and pages that went one by one
+// would leave a pool of single pages, in which no run ever forms again. Where the pool has pages
+// enough but no run, it costs no more cached pages than the run is long. What decoding sequences
+// keep goes last.
 void Pager::State::MakeRoom(uint32_t group, const PagePool::Request& request) {
   PagePool& pool = groups[group].pool;
-  while (soft_runs[group].num_slots() > 0 && !pool.Fits(request)) StealSoftRun(group);
-  while (pool.free_pages() < request.count && pool.cached_pages() > 0 && !pool.Fits(request)) {
-    Evict(group, pool.OldestCached());
+  const uint32_t wanted = std::min(std::max(request.run_count, request.likely_count),
+                                   pool.geometry().pages_per_superblock);
+  uint32_t for_the_run = 0;
+  while (pool.cached_pages() > 0 && !pool.Fits(request)) {
+    if (pool.free_pages() >= request.count && for_the_run >= wanted) break;
+    for_the_run += EvictAround(group, pool.OldestCached(), wanted);
   }
+  while (soft_runs[group].num_slots() > 0 && !pool.Fits(request)) StealSoftRun(group);
+}
+
+uint32_t Pager::State::EvictAround(uint32_t group, PageId oldest, uint32_t most) {
+  const PagePool& pool = groups[group].pool;
+  const PageRun run = pool.ReclaimableRun(oldest, most);
+  uint32_t evicted = 0;
+  for (uint32_t i = 0; i < run.count; ++i) {
+    const PageId page{run.page.value + i};
+    if (!pool.IsCached(page)) continue;
+    Evict(group, page);
+    ++evicted;
+  }
+  return evicted;
 }
 
 // Under no slot: a savepoint's rollback leaves it, because others may have the page by then.

@@ -19,6 +19,7 @@ PagePool::PagePool(const KvGroupGeometry& geometry, VirtualRange range, const Op
   const size_t pages = size_t{superblocks} * geometry.pages_per_superblock;
   is_taken_.resize(superblocks);
   free_maps_.resize(superblocks);
+  cached_maps_.resize(superblocks);
   bin_keys_.resize(superblocks);
   pages_.resize(pages);
   links_.resize(pages);
@@ -305,7 +306,7 @@ void PagePool::Rest(PageId page, uint64_t epoch) {
     }
     limbo_.InsertAfter(links_, previous, page.value);
   } else if (entry.indexed) {
-    entry.rests = Rests::kCache;
+    Cache(page);
     cached_.PushBack(links_, page.value);
   } else {
     Free(page);
@@ -317,7 +318,12 @@ void PagePool::Leave(PageId page) {
   Page& entry = pages_[page.value];
   KVRM_CHECK(entry.rests == Rests::kLimbo || entry.rests == Rests::kCache,
              "PAGER-4: a page is revived that rests nowhere");
-  (entry.rests == Rests::kLimbo ? limbo_ : cached_).Remove(links_, page.value);
+  if (entry.rests == Rests::kLimbo) {
+    limbo_.Remove(links_, page.value);
+  } else {
+    cached_.Remove(links_, page.value);
+    cached_maps_[SuperblockOf(page).value] &= ~(uint64_t{1} << IndexInSuperblock(page));
+  }
   entry.rests = Rests::kNowhere;
 }
 
@@ -340,6 +346,23 @@ void PagePool::DrainLimbo(uint64_t completed_epoch) {
 }
 
 // ---- the cache
+
+void PagePool::Cache(PageId page) {
+  pages_[page.value].rests = Rests::kCache;
+  cached_maps_[SuperblockOf(page).value] |= uint64_t{1} << IndexInSuperblock(page);
+}
+
+PageRun PagePool::ReclaimableRun(PageId page, uint32_t most) const {
+  const SuperblockId id = SuperblockOf(page);
+  const uint32_t index = IndexInSuperblock(page);
+  const uint64_t map = free_maps_[id.value] | cached_maps_[id.value];
+  const uint32_t end = index + FreeRunAt(map, index);
+  const auto before = static_cast<uint32_t>(std::countl_one(map << (kFreeMapBits - 1 - index))) - 1;
+  const uint32_t begin = index - before;
+  // Too long: the end of it that has the page, because runs grow upwards.
+  const uint32_t first = end - begin <= most ? begin : std::max(begin, std::min(index, end - most));
+  return {PageAt(id, first), std::min(end - first, most)};
+}
 
 void PagePool::SetIndexed(PageId page, bool indexed) {
   Page& entry = pages_[page.value];
@@ -366,7 +389,7 @@ void PagePool::UndoEvict(PageId page) {
   ClearFree({page, 1});
   Page& entry = pages_[page.value];
   entry.indexed = true;
-  entry.rests = Rests::kCache;
+  Cache(page);
   cached_.PushFront(links_, page.value);
 }
 

@@ -106,6 +106,10 @@ class PagePool {
   uint64_t cached_pages() const { return cached_.size(); }
   // Requires: cached_pages() > 0.
   PageId OldestCached() const { return PageId{cached_.first()}; }
+  // Adjacent pages around `page`, which is cached, that are free or cached: what would be a run if
+  // the cached ones among them went. At most `most` of them, `page` included.
+  PageRun ReclaimableRun(PageId page, uint32_t most) const;
+  bool IsCached(PageId page) const { return pages_[page.value].rests == Rests::kCache; }
   // The page is no longer indexed, and free. Its bytes stay until somebody writes to it.
   void EvictCached(PageId page);
   // Undoes EvictCached: the page is indexed, cached, and the oldest again. Requires: it is free.
@@ -188,6 +192,7 @@ class PagePool {
   BinKey KeyOf(uint64_t map) const;
   void SetFreeMap(SuperblockId id, uint64_t map);
   void ClearFree(PageRun run);
+  void Cache(PageId page);
   bool Drop(PageId page);
   void Rest(PageId page, uint64_t epoch);
   void Leave(PageId page);
@@ -202,9 +207,10 @@ class PagePool {
   std::vector<SuperblockId> spares_;
   std::vector<SuperblockId> absent_;
   uint32_t num_taken_ = 0;
-  std::vector<uint8_t> is_taken_;    // [superblocks]
-  std::vector<uint64_t> free_maps_;  // [superblocks]; 0 while not taken
-  std::vector<BinKey> bin_keys_;     // [superblocks] where bins_ holds it
+  std::vector<uint8_t> is_taken_;      // [superblocks]
+  std::vector<uint64_t> free_maps_;    // [superblocks]; 0 while not taken
+  std::vector<uint64_t> cached_maps_;  // [superblocks]; bit i set = page i is cached
+  std::vector<BinKey> bin_keys_;       // [superblocks] where bins_ holds it
   SuperblockBins bins_;
   std::vector<Page> pages_;
   uint32_t step_ = 1;         // counts BeginStep; a wrap costs one needless copy
