@@ -1,0 +1,73 @@
+// The page pool's superblocks: absent, spare or taken, in any order.
+#include "base/check.h"
+#include "pager/page_pool.h"
+
+namespace kvrm {
+
+SuperblockId PagePool::TakeSuperblock() {
+  if (spares_.empty()) {
+    PopulateSpare();
+    ++populated_in_verbs_;
+  }
+  const SuperblockId id = spares_.back();
+  spares_.pop_back();
+  is_taken_[id.value] = 1;
+  ++num_taken_;
+  const uint64_t map = MaskOf({0, geometry_.pages_per_superblock});
+  free_maps_[id.value] = map;
+  bin_keys_[id.value] = KeyOf(map);
+  bins_.Insert(id, bin_keys_[id.value]);
+  free_pages_ += geometry_.pages_per_superblock;
+  for (uint32_t i = 0; i < geometry_.pages_per_superblock; ++i) {
+    if (PageAt(id, i) != kNullPage) PoisonFreed(PageAt(id, i));
+  }
+  return id;
+}
+
+void PagePool::UntakeSuperblock(SuperblockId id) {
+  KVRM_CHECK(IsEmpty(id), "PAGER-4: a superblock is returned while its pages are used");
+  bins_.Remove(id, bin_keys_[id.value]);
+  free_maps_[id.value] = 0;
+  free_pages_ -= geometry_.pages_per_superblock;
+  is_taken_[id.value] = 0;
+  --num_taken_;
+  spares_.push_back(id);
+}
+
+void PagePool::PopulateSpare() {
+  KVRM_CHECK(!absent_.empty(), "PAGER-5: the range has no superblock left");
+  const SuperblockId id = absent_.back();
+  absent_.pop_back();
+  range_.Populate(id.value * geometry_.superblock_bytes, geometry_.superblock_bytes);
+  spares_.insert(spares_.begin(), id);  // those that there are come first
+  ++populated_;
+}
+
+bool PagePool::GiveBackSpare() {
+  if (spares_.empty()) return false;
+  Discard(spares_.front());  // the one that would be used last
+  spares_.erase(spares_.begin());
+  return true;
+}
+
+bool PagePool::GiveBackEmpty() {
+  const SuperblockId* empty = bins_.FindEmpty(geometry_.pages_per_superblock);
+  if (empty == nullptr) return false;
+  UntakeSuperblock(SuperblockId{*empty});
+  Discard(spares_.back());
+  spares_.pop_back();
+  return true;
+}
+
+void PagePool::Discard(SuperblockId id) {
+  range_.Discard(id.value * geometry_.superblock_bytes, geometry_.superblock_bytes);
+  absent_.push_back(id);
+  ++given_back_;
+}
+
+bool PagePool::NeedsSpare(uint64_t pages) const {
+  const uint64_t ready = free_pages_ + spares_.size() * geometry_.pages_per_superblock;
+  return !absent_.empty() && (ready * 2 < geometry_.pages_per_superblock || ready < pages);
+}
+
+}  // namespace kvrm
