@@ -281,6 +281,9 @@ void HeartMachine::Rollback() {
   if (!mark_) return;
   ++operations_;
   pager_->Rollback(mark_->savepoint);
+  if (mark_->sequence.length() == 0 && adopted_.erase(mark_->sequence.slot) > 0) {
+    gave_back_adopted_ = true;
+  }
   oracle_.registers[mark_->seq] = mark_->sequence;
   oracle_.closing.erase(mark_->sequence.slot);
   oracle_.Settle();
@@ -328,9 +331,6 @@ void HeartMachine::Match(const Command& command) {
 void HeartMachine::Adopt(const Command& command) {
   OracleSequence& sequence = *oracle_.registers[command.seq];
   if (sequence.length() > 0) return;
-  // Not yet: a step that is rolled back does not restore the epoch of a page in limbo that was
-  // adopted and given back under a savepoint.
-  if (mark_) return;
   const auto prompt = PromptOf(command.n % kTexts, std::min(command.m, config_.max_seq_tokens));
   const PrefixSalt salt = SaltOf(command.other);
   const uint32_t match = pager_->MatchPrefix(salt, prompt);
