@@ -10,8 +10,20 @@
 namespace kvrm::heart {
 namespace {
 
-// 10^6 in all, shared among the setups.
-uint64_t OperationsPerSetup() { return OperationsOr(1'000'000) / Setups().size() + 1; }
+#if defined(__has_feature)
+#define KVRM_HAS_FEATURE(feature) __has_feature(feature)
+#else
+#define KVRM_HAS_FEATURE(feature) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || KVRM_HAS_FEATURE(address_sanitizer) || \
+    defined(__SANITIZE_THREAD__) || KVRM_HAS_FEATURE(thread_sanitizer)
+constexpr uint64_t kOperations = 100'000;  // ten times as slow, and what is judged is the same
+#else
+constexpr uint64_t kOperations = 1'000'000;
+#endif
+
+// In all, shared among the setups.
+uint64_t OperationsPerSetup() { return OperationsOr(kOperations) / Setups().size() + 1; }
 
 class RandomScripts : public ::testing::TestWithParam<uint32_t> {
  protected:
