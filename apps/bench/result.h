@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bench/machine.h"
+#include "bench/table.h"
 
 namespace kvrm::cli {
 
@@ -49,8 +50,5 @@ boost::json::object ToJson(const BenchResult& result, const Machine& machine);
 boost::json::object SummaryJson(const std::vector<double>& samples);
 // A table in llama-bench's columns, with floor, share and others behind them.
 std::string ToText(const std::vector<BenchResult>& results, const Machine& machine);
-
-// Columns padded to their widest cell; the first row is the head.
-std::string MarkdownTable(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace kvrm::cli

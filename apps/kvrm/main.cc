@@ -37,6 +37,8 @@ RunFunction FunctionOf(CommandBit command) {
       return RunBenchVersus;
     case kBenchHeart:
       return RunBenchHeart;
+    case kBenchServe:
+      return RunBenchServe;
     case kHelp:
       break;
   }

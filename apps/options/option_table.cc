@@ -50,6 +50,10 @@ constexpr CommandSpec kCommands[] = {
      "No model, no kernels: nanoseconds of each verb; edit + commit + publish against sequences "
      "and context; prefix match against the pool; and where pages lie after a million joins, forks "
      "and endings in a pool that is 90 % full, beside the usual free list of single pages."},
+    {kBenchServe, "bench serve", "URL", "Put a workload on any OpenAI-compatible server.",
+     "Streams completions as a workload file says (docs/load.md), open or closed loop, and prints "
+     "TTFT, gaps, TPOT and end-to-end latency from the intended send times at p50 to max, goodput, "
+     "tokens/s and errors by kind. URL is http://HOST[:PORT][/BASE]; without a path: /v1."},
     {kHelp, "help", "[COMMAND]", "Say how a command is used.",
      "--markdown, --man and --bash print all commands as docs/cli.md, a man page and a completion "
      "script."},
@@ -59,10 +63,11 @@ using enum OptionType;
 using enum OptionScope;
 
 constexpr uint32_t kJsonCommands =
-    kGenerate | kInspect | kStepCommands | kBenchVersus | kBenchHeart;
+    kGenerate | kInspect | kStepCommands | kBenchVersus | kBenchHeart | kBenchServe;
 constexpr uint32_t kSamplingCommands = kChat | kGenerate;
-constexpr uint32_t kBenchCommands = kBenchDecode | kBenchPrefill | kBenchVersus | kBenchHeart;
-constexpr uint32_t kConfiguredCommands = kModelCommands | kBenchHeart;
+constexpr uint32_t kBenchCommands =
+    kBenchDecode | kBenchPrefill | kBenchVersus | kBenchHeart | kBenchServe;
+constexpr uint32_t kConfiguredCommands = kModelCommands | kBenchHeart | kBenchServe;
 
 // One row an option, in the order of `kvrm help`.
 // clang-format off
@@ -182,6 +187,22 @@ constexpr OptionSpec kOptions[] = {
      "smaller sizes: seconds, not minutes", kBenchHeart},
     {"part", '\0', "", kChoice, kInvocation, false, 0, 0, "all|verbs|steps|match|churn", "all", "PART",
      "what to measure; a goal of another part is not measured", kBenchHeart},
+    {"workload", 'w', "", kText, kInvocation, false, 0, 0, "", "", "FILE.toml",
+     "which requests are due when (docs/load.md)", kBenchServe},
+    {"set", '\0', "", kText, kInvocation, true, 0, 0, "", "", "KEY=VALUE",
+     "a value of the workload in place of the file's; KEY or SOURCE.KEY", kBenchServe},
+    {"speed", '\0', "", kFloat, kInvocation, false, 0.000001, 1000000, "", "1", "X",
+     "multiplies the rate of all open arrivals, of traces too", kBenchServe},
+    {"data", '\0', "", kText, kSetting, false, 0, 0, "", "", "DIR",
+     "where traces are looked up that do not lie beside the workload", kBenchServe},
+    {"model-id", '\0', "", kText, kInvocation, false, 0, 0, "", "", "NAME",
+     "model to ask for; default: the first that the server lists", kBenchServe},
+    {"header", '\0', "", kText, kInvocation, true, 0, 0, "", "", "'NAME: VALUE'",
+     "a header of each request", kBenchServe},
+    {"samples", '\0', "", kText, kInvocation, false, 0, 0, "", "", "FILE.jsonl",
+     "write every request's times, one JSON line each", kBenchServe},
+    {"html", '\0', "", kText, kInvocation, false, 0, 0, "", "", "FILE.html",
+     "write one self-contained page with plots", kBenchServe},
     {"max-others", '\0', "", kFloat, kSetting, false, 0, 100, "", "5", "PCT",
      "share of the CPU taken by others above which a run is marked noisy", kBenchCommands},
     // ---- for all

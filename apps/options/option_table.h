@@ -27,6 +27,7 @@ enum CommandBit : uint32_t {
   kBenchVersus = 1u << 8,
   kHelp = 1u << 9,
   kBenchHeart = 1u << 10,
+  kBenchServe = 1u << 11,
 };
 inline constexpr uint32_t kEngineCommands = kServe | kChat | kGenerate;
 inline constexpr uint32_t kStepCommands = kEvalPpl | kBenchDecode | kBenchPrefill;
