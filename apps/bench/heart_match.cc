@@ -37,7 +37,8 @@ class Filled {
     config.geometry.groups = {HeartGroup()};
     config.max_slots = 1;
     config.max_seq_tokens = prompt_tokens;
-    config.kv_bytes = HeartKvBytes(pool_pages);
+    // One prompt of room beside them: a prompt that finds no whole run would evict for one.
+    config.kv_bytes = HeartKvBytes(pool_pages + prompt_pages());
     pager_ = std::move(Pager::Create(config)).value();
     for (uint32_t i = 0; i < num_prompts_; ++i) entered_ += Enter(i);
     KVRM_CHECK(entered_ == num_prompts_ * prompt_pages(), "bench: each full page is entered");
