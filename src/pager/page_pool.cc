@@ -226,6 +226,16 @@ void PagePool::UndoReference(PageRun run, uint64_t epoch) {
   }
 }
 
+void PagePool::EndRollback(uint64_t step_epoch) {
+  while (!limbo_.empty() && pages_[limbo_.last()].limbo_epoch == step_epoch) {
+    const PageId page{limbo_.last()};
+    KVRM_CHECK(pages_[page.value].revived_in_step == step_,
+               "I2: a page rests for a step that was rolled back");
+    Leave(page);
+    Rest(page, pages_[page.value].origin_epoch);
+  }
+}
+
 // Nobody names the page any more; `epoch` must complete before it may be written again.
 void PagePool::Rest(PageId page, uint64_t epoch) {
   Page& entry = pages_[page.value];

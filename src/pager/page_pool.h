@@ -52,6 +52,9 @@ class PagePool {
   // From here to the next BeginStep every edit of the step is undone, the last one first: pages go
   // back to where they were before it.
   void BeginRollback() { in_rollback_ = true; }
+  // Everything is undone. Pages that still rest for the sake of the step, `step_epoch`, because a
+  // savepoint had let them go, go back to where it found them.
+  void EndRollback(uint64_t step_epoch);
 
   // What a caller of TakeRun asks for.
   struct Request {

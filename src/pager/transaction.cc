@@ -158,6 +158,7 @@ void Pager::RollbackStep() {
   KVRM_CHECK(s.in_step, "RollbackStep outside a step");
   for (State::Group& group : s.groups) group.pool.BeginRollback();
   for (; !s.journal.empty(); s.journal.pop_back()) s.Undo(s.journal.back());
+  for (State::Group& group : s.groups) group.pool.EndRollback(s.step_epoch());
   s.in_step = false;
   ++s.counters.rollbacks;
   s.Check(/*tier=*/2);

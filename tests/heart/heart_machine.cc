@@ -88,7 +88,6 @@ std::optional<std::string> HeartMachine::Run(const Command& command) {
         snapshot_before_step_ = pager_->Snapshot();
         pager_->BeginStep();
         in_step_ = true;
-        gave_back_adopted_ = false;
       }
       edits_.push_back(command);
       Edit(command);
@@ -124,24 +123,9 @@ void HeartMachine::RollbackStep() {
   mark_.reset();
   evicted_ = pager_->counters().prefix_pages_evicted;
   const PagerSnapshot snapshot = pager_->Snapshot();
-  if (gave_back_adopted_) NoticeLongerRests(snapshot);
   const std::string differs = Difference(snapshot, *snapshot_before_step_);
   Expect(differs.empty(), ("I2: RollbackStep leaves what was before the step: " + differs).c_str());
   CompareAll();
-}
-
-// Not yet: a page in limbo that was adopted, copied and given back under a savepoint rests until
-// this step's epoch has completed, also when the step is rolled back. Too long, but not too short.
-void HeartMachine::NoticeLongerRests(const PagerSnapshot& snapshot) {
-  for (size_t g = 0; g < oracle_.groups.size(); ++g) {
-    auto& before = snapshot_before_step_->groups[g].limbo;
-    const auto& is = snapshot.groups[g].limbo;
-    for (size_t i = 0; i < std::min(before.size(), is.size()); ++i) {
-      if (is[i].page != before[i].page || is[i].epoch != oracle_.epoch + 1) continue;
-      before[i].epoch = is[i].epoch;
-      oracle_.groups[g].limbo[is[i].page] = is[i].epoch;
-    }
-  }
 }
 
 void HeartMachine::Commit() {

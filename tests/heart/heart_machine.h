@@ -57,7 +57,6 @@ class HeartMachine {
   void EndStep(Verb verb);
   void Commit();
   void RollbackStep();
-  void NoticeLongerRests(const PagerSnapshot& snapshot);
   void FailAfterEveryEdit();
   void Complete(uint64_t epoch);
   void RunPending();
@@ -116,7 +115,6 @@ class HeartMachine {
     OracleSequence sequence;
   };
   std::optional<Mark> mark_;
-  bool gave_back_adopted_ = false;        // this step's savepoint undid an AdoptPrefix
   uint64_t evicted_ = 0;                  // of the pager's counter, when the oracle last looked
   std::map<uint32_t, uint32_t> adopted_;  // slot -> places that AdoptPrefix gave it in this step
   FrameHead last_head_{};

@@ -281,9 +281,7 @@ void HeartMachine::Rollback() {
   if (!mark_) return;
   ++operations_;
   pager_->Rollback(mark_->savepoint);
-  if (mark_->sequence.length() == 0 && adopted_.erase(mark_->sequence.slot) > 0) {
-    gave_back_adopted_ = true;
-  }
+  if (mark_->sequence.length() == 0) adopted_.erase(mark_->sequence.slot);
   oracle_.registers[mark_->seq] = mark_->sequence;
   oracle_.closing.erase(mark_->sequence.slot);
   oracle_.Settle();
