@@ -146,11 +146,11 @@ PageRun Pager::State::TakeRun(uint32_t group, uint32_t slot, const PagePool::Req
   return taken.run;
 }
 
-// The oldest cached page goes, and with it the cached pages around it, as many as the request can
-// use in one piece: neighbours mostly belong to the same prompt, and pages that went one by one
-// would leave a pool of single pages, in which no run ever forms again. Where the pool has pages
-// enough but no run, it costs no more cached pages than the run is long. What decoding sequences
-// keep goes last.
+// The oldest cached page goes, and with it the cached pages right below it, as many as the request
+// can use in one piece: the oldest is the end of a prompt, those mostly belong to it, and pages
+// that went one by one would leave a pool of single pages, in which no run ever forms again. Where
+// the pool has pages enough but no run, it costs no more cached pages than the run is long. What
+// decoding sequences keep goes last.
 void Pager::State::MakeRoom(uint32_t group, const PagePool::Request& request) {
   PagePool& pool = groups[group].pool;
   const uint32_t wanted = std::min(std::max(request.run_count, request.likely_count),
@@ -158,12 +158,12 @@ void Pager::State::MakeRoom(uint32_t group, const PagePool::Request& request) {
   uint32_t for_the_run = 0;
   while (pool.cached_pages() > 0 && !pool.Fits(request)) {
     if (pool.free_pages() >= request.count && for_the_run >= wanted) break;
-    for_the_run += EvictAround(group, pool.OldestCached(), wanted);
+    for_the_run += EvictUpTo(group, pool.OldestCached(), wanted);
   }
   while (soft_runs[group].num_slots() > 0 && !pool.Fits(request)) StealSoftRun(group);
 }
 
-uint32_t Pager::State::EvictAround(uint32_t group, PageId oldest, uint32_t most) {
+uint32_t Pager::State::EvictUpTo(uint32_t group, PageId oldest, uint32_t most) {
   const PagePool& pool = groups[group].pool;
   const PageRun run = pool.ReclaimableRun(oldest, most);
   uint32_t evicted = 0;

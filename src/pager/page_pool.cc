@@ -300,12 +300,10 @@ PageRun PagePool::ReclaimableRun(PageId page, uint32_t most) const {
   const SuperblockId id = SuperblockOf(page);
   const uint32_t index = IndexInSuperblock(page);
   const uint64_t map = free_maps_[id.value] | cached_maps_[id.value];
-  const uint32_t end = index + FreeRunAt(map, index);
-  const auto before = static_cast<uint32_t>(std::countl_one(map << (kFreeMapBits - 1 - index))) - 1;
-  const uint32_t begin = index - before;
-  // Too long: the end of it that has the page, because runs grow upwards.
-  const uint32_t first = end - begin <= most ? begin : std::max(begin, std::min(index, end - most));
-  return {PageAt(id, first), std::min(end - first, most)};
+  const auto below = static_cast<uint32_t>(std::countl_one(map << (kFreeMapBits - 1 - index)));
+  const uint32_t begin = index + 1 - std::min(below, most);
+  const uint32_t above = FreeRunAt(free_maps_[id.value], index + 1);
+  return {PageAt(id, begin), std::min(index + 1 - begin + above, most)};
 }
 
 void PagePool::SetIndexed(PageId page, bool indexed) {

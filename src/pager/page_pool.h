@@ -109,8 +109,10 @@ class PagePool {
   uint64_t cached_pages() const { return cached_.size(); }
   // Requires: cached_pages() > 0.
   PageId OldestCached() const { return PageId{cached_.first()}; }
-  // Adjacent pages around `page`, which is cached, that are free or cached: what would be a run if
-  // the cached ones among them went. At most `most` of them, `page` included.
+  // What would be a run if cached pages of it went: `page`, which is cached, the free and cached
+  // pages right below it, and the free ones right above. At most `most` in all. Not the cached ones
+  // above: the oldest page is the end of a prompt, so those belong to another one, and are its
+  // beginning, without which the rest of it could not be found.
   PageRun ReclaimableRun(PageId page, uint32_t most) const;
   bool IsCached(PageId page) const { return pages_[page.value].rests == Rests::kCache; }
   // The page is no longer indexed, and free. Its bytes stay until somebody writes to it.

@@ -175,6 +175,23 @@ TEST(PagePoolCache, AnIndexedPageIsCachedWhenItsEpochHasCompletedAndTheLastPageI
   EXPECT_EQ(s.pool.free_pages(), 7u);
 }
 
+TEST(PagePoolCache, WhatMakesARunIsBelowTheOldestPageAndFreeAboveIt) {
+  Indexed s(6);  // pages 1 to 6 of the first eight; 7 is free
+  s.pool.DropReference(s.run, 1);
+  s.pool.DrainLimbo(1);
+  const auto run = [&](uint32_t page, uint32_t most) {
+    const PageRun found = s.pool.ReclaimableRun(s.At(page), most);
+    return std::pair(found.page.value - s.At(0).value, found.count);
+  };
+  EXPECT_EQ(run(5, 4), std::pair(2u, 4u));
+  EXPECT_EQ(run(5, 8), std::pair(0u, 7u));
+  EXPECT_EQ(run(2, 8), std::pair(0u, 3u));  // not the cached pages above
+  s.pool.EvictCached(s.At(3));
+  EXPECT_EQ(run(2, 8), std::pair(0u, 4u));
+  EXPECT_EQ(run(2, 2), std::pair(1u, 2u));
+  EXPECT_EQ(run(4, 8), std::pair(0u, 5u));
+}
+
 TEST(PagePoolCache, APageThatIsWantedAgainLeavesLimboOfAnyEpochAndTheCache) {
   Indexed s(3);
   s.pool.DropReference({s.At(0), 1}, 1);

@@ -107,9 +107,9 @@ struct Pager::State {
   // Nothing that is free, or may be taken, fits: gives up what is only kept.
   void MakeRoom(uint32_t group, const PagePool::Request& request);
   void Evict(uint32_t group, PageId page);
-  // Evicts `oldest` and the cached pages around it, of at most `most` adjacent pages. Returns how
-  // many.
-  uint32_t EvictAround(uint32_t group, PageId oldest, uint32_t most);
+  // Evicts `oldest` and the cached pages right below it, of at most `most` adjacent pages. Returns
+  // how many.
+  uint32_t EvictUpTo(uint32_t group, PageId oldest, uint32_t most);
   // The slot's soft pages, at most `pages`, if they follow its last page. count 0: it has none.
   PageRun UseSoftRun(uint32_t group, uint32_t slot, uint32_t pages);
   // Keeps the free pages that follow the slot's last one, if it has no soft run. count 0: none is.

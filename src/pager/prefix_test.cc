@@ -240,6 +240,17 @@ TEST(Prefix, TheLeastRecentlyUsedGoesFirstAndTailsBeforeHeads) {
   }
 }
 
+TEST(Prefix, APromptThatEndedLastIsFoundWholeWhateverMadeRoomForIt) {
+  PagerConfig config = TinyConfig(5);
+  config.poison_freed = true;
+  Decoder decoder(config);
+  for (TokenId round = 0; round < 40; ++round) {
+    const Tokens tokens = Count(1000 * round, 128);
+    decoder.RunToEnd(tokens);
+    EXPECT_EQ(decoder.pager().MatchPrefix(kTenant, tokens), 128u) << round;
+  }
+}
+
 // ---- several groups
 
 // Group 0 full; group 1 sees 40 tokens, 2.5 pages.
