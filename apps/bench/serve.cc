@@ -1,9 +1,13 @@
 // kvrm bench serve: a workload against any OpenAI-compatible server.
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -118,6 +122,20 @@ Status Write(const OptionValues& values, const LoadReport& report, const LoadRun
   return Ok();
 }
 
+// User and system time of a process; nullopt: there is none, or the system does not say.
+std::optional<double> ProcessCpuSeconds(int64_t pid) {
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  if (pid <= 0 || !std::getline(stat, line)) return std::nullopt;
+  // The name, field 2, may hold anything; the last ')' ends it. utime and stime are fields 14, 15.
+  std::istringstream fields(line.substr(std::min(line.rfind(')') + 1, line.size())));
+  std::string skipped;
+  double user = 0, system = 0;
+  for (int field = 3; field < 14; ++field) fields >> skipped;
+  if (!(fields >> user >> system)) return std::nullopt;
+  return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
 // The number of requests that were answered whole.
 Result<uint64_t> Measure(const OptionValues& values) {
   LoadReport report;
@@ -134,12 +152,26 @@ Result<uint64_t> Measure(const OptionValues& values) {
   std::fprintf(stderr, "%s: %s, for %g s\n", report.workload.name.c_str(), target.model.c_str(),
                report.workload.duration_s);
 
+  const int64_t server_pid = values.Int("server-pid");
+  const std::optional<double> server_s = ProcessCpuSeconds(server_pid);
+  if (server_pid > 0 && !server_s) {
+    return NotFound("--server-pid " + std::to_string(server_pid) + ": no such process here");
+  }
   const QuietGate gate;
   LoadHooks hooks;
   hooks.catch_interrupt = true;
   KVRM_ASSIGN_OR_RETURN(const LoadRun run,
                         RunLoad(report.workload, traces, target, words.words, hooks));
   report.others_percent = gate.OthersPercent();
+  const double run_s = static_cast<double>(run.end_us - run.start_us) / 1e6;
+  if (const auto server_end_s = ProcessCpuSeconds(server_pid); server_end_s && run_s > 0) {
+    report.server_cpu_percent = 100 * (*server_end_s - *server_s) / run_s;
+    const auto cpus = static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN));
+    if (report.others_percent) {
+      report.others_percent =
+          std::max(0.0, *report.others_percent - *report.server_cpu_percent / cpus);
+    }
+  }
   report.max_others_percent = values.Float("max-others");
   report.command = CommandOf(values);
   report.url = values.positionals()[0];

@@ -38,10 +38,14 @@ std::string MessageOf(const json::value& root) {
   return error == nullptr ? std::string() : json::serialize(*error);
 }
 
+// Printable ASCII: a server's bytes go into reports that must be valid UTF-8.
 std::string OneLine(std::string text) {
   constexpr size_t kMaxDetailBytes = 200;
   text.resize(std::min(text.size(), kMaxDetailBytes));
-  std::replace_if(text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  for (char& c : text) {
+    if (c == '\n' || c == '\r' || c == '\t') c = ' ';
+    if (c < ' ' || c > '~') c = '?';
+  }
   return text;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "bench/load/answer_event.h"
 #include "bench/load/random.h"
 #include "bench/load/sse_reader.h"
 
@@ -144,6 +145,27 @@ TEST(Figures, AnEmptyRunHasEmptyFigures) {
   EXPECT_TRUE(figures.all.ttft_ms.empty());
   EXPECT_FALSE(figures.all.good_share().has_value());
   EXPECT_EQ(figures.total_tokens_per_s, 0);
+}
+
+TEST(Answer, WhatAServerSaysWentWrongIsOneLineOfAscii) {
+  EXPECT_EQ(ErrorMessage("{\"error\":{\"message\":\"no\\nroom\"}}"), "no room");
+  EXPECT_EQ(ErrorMessage("{\"error\":\"busy\"}"), "busy");
+  EXPECT_EQ(ErrorMessage("{\"error\":{\"code\":5}}"), "{\"code\":5}");
+  EXPECT_EQ(ErrorMessage("caf\xC3"), "caf?");
+  EXPECT_EQ(ErrorMessage(std::string(1000, 'x')), std::string(200, 'x'));
+}
+
+TEST(Answer, NullIsAbsentAndWrongTypesOfCountsAreNoCounts) {
+  const auto event = ParseAnswerEvent(
+      R"({"choices":[{"delta":{"content":null},"finish_reason":null}],"usage":null,"error":null})");
+  ASSERT_TRUE(event.ok());
+  EXPECT_EQ(event->text, "");
+  EXPECT_EQ(event->finish_reason, "");
+  EXPECT_FALSE(event->output_tokens.has_value());
+  const auto odd = ParseAnswerEvent(
+      R"({"usage":{"prompt_tokens":-1,"completion_tokens":"7","prompt_tokens_details":[]}})");
+  ASSERT_TRUE(odd.ok());
+  EXPECT_FALSE(odd->prompt_tokens || odd->output_tokens || odd->cached_tokens);
 }
 
 // ---- server-sent events

@@ -2,18 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <utility>
 #include <vector>
 
-#include "bench/table.h"
+#include "bench/result.h"
 
 namespace kvrm::cli {
 namespace {
 
 namespace json = boost::json;
-
-constexpr int kResultSchema = 1;  // of bench/result.h
 
 struct Metric {
   const char* name;
@@ -130,13 +127,17 @@ std::string Notes(const LoadReport& report) {
     text += fmt::format("an event held {:.2f} tokens on average; a gap is between two events\n",
                         per_event);
   }
-  return text +
-         fmt::format("this client took {:.2f} % of a core; others took {}\n",
-                     figures.own_cpu_percent,
-                     report.others_percent
-                         ? fmt::format("{:.1f} % of the machine{} (a server on it included)",
-                                       *report.others_percent, report.noisy() ? ", NOISY" : "")
-                         : std::string("an unknown part"));
+  std::string others = "an unknown part";
+  if (report.others_percent) {
+    others = fmt::format("{:.1f} % of the machine{}{}", *report.others_percent,
+                         report.server_cpu_percent ? "" : " (a server on it included)",
+                         report.noisy() ? ", NOISY" : "");
+  }
+  text += fmt::format("this client took {:.2f} % of a core", figures.own_cpu_percent);
+  if (report.server_cpu_percent) {
+    text += fmt::format(", the server {:.1f} %", *report.server_cpu_percent);
+  }
+  return text + "; others took " + others + "\n";
 }
 
 json::object DistributionJson(const Distribution& samples) {
@@ -171,8 +172,6 @@ json::object PartJson(const RequestFigures& part) {
   }
   return object;
 }
-
-double Round(double ms) { return std::round(ms * 1000) / 1000; }
 
 }  // namespace
 
@@ -221,6 +220,7 @@ json::object LoadJson(const LoadReport& report) {
                       {"dropped_turns", report.dropped_turns},
                       {"interrupted", report.interrupted},
                       {"own_cpu_percent", figures.own_cpu_percent}};
+  if (report.server_cpu_percent) object["server_cpu_percent"] = *report.server_cpu_percent;
   if (report.others_percent) object["others_percent"] = *report.others_percent;
   object["noisy"] = report.noisy();
   object["machine"] = report.machine;
@@ -229,24 +229,24 @@ json::object LoadJson(const LoadReport& report) {
 }
 
 std::string SampleLine(const RequestRecord& record, const LoadRun& run, const Workload& workload) {
-  const auto ms = [&](int64_t us) { return Round(static_cast<double>(us - run.start_us) / 1000); };
+  const auto since = [&](int64_t us) { return us - run.start_us; };
   json::array texts, sent;
   for (const TextEvent& event : record.events) {
-    texts.push_back(ms(event.arrived_us));
+    texts.push_back(since(event.arrived_us));
     if (event.sent_us) sent.push_back(*event.sent_us);
   }
   json::object object{{"id", record.id},
                       {"source", workload.sources[record.source].name},
                       {"turn", record.turn},
                       {"counted", record.counted},
-                      {"due_ms", ms(record.intended_us)},
-                      {"sent_ms", ms(record.sent_us)},
-                      {"end_ms", ms(record.end_us)},
+                      {"due_us", since(record.intended_us)},
+                      {"sent_us", since(record.sent_us)},
+                      {"end_us", since(record.end_us)},
                       {"outcome", OutcomeName(record.outcome)},
                       {"asked_prompt_tokens", record.asked_prompt_tokens},
                       {"asked_output_tokens", record.asked_output_tokens},
                       {"cut_tokens", record.cut_tokens},
-                      {"texts_ms", std::move(texts)}};
+                      {"texts_us", std::move(texts)}};
   if (!sent.empty()) object["server_sent_us"] = std::move(sent);
   if (record.http_status != 0) object["status"] = record.http_status;
   if (!record.finish_reason.empty()) object["finish_reason"] = record.finish_reason;

@@ -20,7 +20,8 @@ struct LoadReport {
   LoadFigures figures;
   uint64_t dropped_turns = 0;
   bool interrupted = false;
-  std::optional<double> others_percent;  // the quiet gate
+  std::optional<double> others_percent;      // the quiet gate
+  std::optional<double> server_cpu_percent;  // of one core; then others_percent is without it
   double max_others_percent = 0;
   boost::json::object machine;
   std::string machine_text;  // one line
@@ -33,7 +34,7 @@ std::string LoadText(const LoadReport& report);
 boost::json::object LoadJson(const LoadReport& report);
 // One page that needs nothing else: plots as inline SVG, no script.
 std::string LoadHtml(const LoadReport& report, const LoadRun& run);
-// One line of JSON, without its end; times in milliseconds since the run's start.
+// One line of JSON, without its end; times in microseconds since the run's start.
 std::string SampleLine(const RequestRecord& record, const LoadRun& run, const Workload& workload);
 
 }  // namespace kvrm::cli

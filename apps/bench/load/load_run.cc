@@ -171,6 +171,7 @@ class Runner {
       return EndConversation(talk, NowUs());
     }
     RequestRecord record;
+    record.id = num_asked_++;
     record.source = static_cast<uint32_t>(talk.source_idx);
     record.turn = talk.turn;
     record.counted = due_us >= run_.counted_from_us;
@@ -302,8 +303,9 @@ class Runner {
   }
 
   void Sort() {
-    std::stable_sort(run_.records.begin(), run_.records.end(),
-                     [](const auto& a, const auto& b) { return a.intended_us < b.intended_us; });
+    std::sort(run_.records.begin(), run_.records.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.intended_us, a.id) < std::pair(b.intended_us, b.id);
+    });
     for (size_t i = 0; i < run_.records.size(); ++i) run_.records[i].id = i;
     // A run bounded by its number of requests ends with the last one that was due.
     const bool bounded = workload_.requests > 0 && !run_.records.empty();
@@ -325,6 +327,7 @@ class Runner {
   std::set<std::shared_ptr<Exchange>> open_;
   std::deque<Waiting> waiting_;
   std::vector<std::unique_ptr<Tcp::socket>> idle_;
+  uint64_t num_asked_ = 0;
   int64_t due_end_us_ = 0;
   bool stopping_ = false;
   LoadRun run_;

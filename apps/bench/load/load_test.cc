@@ -309,7 +309,7 @@ TEST(Load, ACancelledRequestHangsUpAfterItsLastEventAndIsNoError) {
       [&](const MockRequest&, MockAnswer& answer) {
         answer.BeginStream();
         for (int i = 0; i < 3; ++i) answer.StampedText("x");
-        hung_up = answer.AwaitHangUp();
+        hung_up = answer.AwaitHangUp(/*limit_ms=*/100);
         answer.Close();
       },
       "");

@@ -111,12 +111,15 @@ TEST(LoadReport, FiguresCanBeMadeAgainFromTheSamples) {
   const LoadRun run = ExampleRun();
   const LoadReport report = ExampleReport(run);
   std::vector<double> gaps_ms, ttft_ms;
+  const auto ms = [](const boost::json::value& end, const boost::json::value& begin) {
+    return static_cast<double>(end.as_int64() - begin.as_int64()) / 1000;
+  };
   for (const RequestRecord& record : run.records) {
     const auto line = boost::json::parse(SampleLine(record, run, report.workload)).as_object();
-    const auto& texts = line.at("texts_ms").as_array();
-    ttft_ms.push_back(texts[0].to_number<double>() - line.at("due_ms").to_number<double>());
+    const auto& texts = line.at("texts_us").as_array();
+    ttft_ms.push_back(ms(texts[0], line.at("due_us")));
     for (size_t i = 1; i < texts.size(); ++i) {
-      gaps_ms.push_back(texts[i].to_number<double>() - texts[i - 1].to_number<double>());
+      gaps_ms.push_back(ms(texts[i], texts[i - 1]));
     }
     EXPECT_EQ(line.at("server_sent_us").as_array().size(), texts.size());
   }

@@ -5,8 +5,10 @@
 #include <charconv>
 #include <chrono>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 namespace kvrm::cli {
 namespace {
@@ -127,9 +129,15 @@ void SortByArrival(Trace& trace) {
     if (row.arrival_us < latest) ++trace.moved_rows;
     latest = std::max(latest, row.arrival_us);
   }
-  std::stable_sort(trace.rows.begin(), trace.rows.end(), [](const TraceRow& a, const TraceRow& b) {
-    return a.arrival_us < b.arrival_us;
+  std::vector<size_t> order(trace.rows.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::pair(trace.rows[a].arrival_us, a) < std::pair(trace.rows[b].arrival_us, b);
   });
+  std::vector<TraceRow> sorted;
+  sorted.reserve(order.size());
+  for (size_t row : order) sorted.push_back(std::move(trace.rows[row]));
+  trace.rows = std::move(sorted);
   const int64_t first = trace.rows.front().arrival_us;
   for (TraceRow& row : trace.rows) row.arrival_us -= first;
 }

@@ -110,10 +110,10 @@ void MockAnswer::Reset() {
   close_ = true;
 }
 
-bool MockAnswer::AwaitHangUp() {
+bool MockAnswer::AwaitHangUp(int limit_ms) {
   pollfd poller{fd_, POLLIN, 0};
   char byte;
-  return poll(&poller, 1, /*timeout ms=*/1000) > 0 && recv(fd_, &byte, 1, MSG_PEEK) <= 0;
+  return poll(&poller, 1, limit_ms) > 0 && recv(fd_, &byte, 1, MSG_PEEK) <= 0;
 }
 
 MockServer::MockServer(Script script) : script_(std::move(script)) {

@@ -39,8 +39,8 @@ class MockAnswer {
   // The connection ends after the script: in order, or by a reset.
   void Close() { close_ = true; }
   void Reset();
-  // Until the client hangs up or a second has passed; true: it hung up.
-  bool AwaitHangUp();
+  // Until the client hangs up or `limit_ms` have passed; true: it hung up.
+  bool AwaitHangUp(int limit_ms = 60'000);
   bool closes() const { return close_; }
 
  private:
