@@ -12,11 +12,18 @@ double Ms(int64_t us) { return static_cast<double>(us) / 1000; }
 // Gathers what distributions are made of, until all records are seen.
 class Gatherer {
  public:
-  Gatherer(std::string name, const Objectives& objectives) : objectives_(objectives) {
+  Gatherer(std::string name, const Objectives& objectives, int64_t counted_from_us)
+      : objectives_(objectives), counted_from_us_(counted_from_us) {
     figures_.name = std::move(name);
   }
 
   void Add(const RequestRecord& record) {
+    AddGaps(record);
+    if (!record.counted) {
+      ++figures_.warmup_due;
+      if (IsError(record.outcome)) ++figures_.warmup_errors;
+      return;
+    }
     ++figures_.due;
     ++figures_.outcomes[static_cast<size_t>(record.outcome)];
     if (IsGood(record, objectives_)) ++figures_.good;
@@ -36,21 +43,25 @@ class Gatherer {
   }
 
  private:
-  void AddTimes(const RequestRecord& record) {
-    wait_.push_back(Ms(record.sent_us - record.intended_us));
-    if (const auto ttft = TtftMs(record)) ttft_.push_back(*ttft);
+  void AddGaps(const RequestRecord& record) {
     for (size_t i = 1; i < record.events.size(); ++i) {
       const TextEvent &before = record.events[i - 1], &event = record.events[i];
+      if (before.arrived_us < counted_from_us_) continue;
       itl_.push_back(Ms(event.arrived_us - before.arrived_us));
       if (event.sent_us && before.sent_us) {
         server_itl_.push_back(Ms(*event.sent_us - *before.sent_us));
       }
     }
-    if (const auto longest = LongestGapMs(record)) {
-      longest_.push_back(*longest);
-      ++figures_.with_gaps;
-      if (objectives_.itl_ms > 0 && *longest > objectives_.itl_ms) ++figures_.over_gap;
-    }
+    const auto longest = LongestGapMs(record, counted_from_us_);
+    if (!longest) return;
+    longest_.push_back(*longest);
+    ++figures_.with_gaps;
+    if (objectives_.itl_ms > 0 && *longest > objectives_.itl_ms) ++figures_.over_gap;
+  }
+
+  void AddTimes(const RequestRecord& record) {
+    wait_.push_back(Ms(record.sent_us - record.intended_us));
+    if (const auto ttft = TtftMs(record)) ttft_.push_back(*ttft);
     if (const auto tpot = TpotMs(record)) tpot_.push_back(*tpot);
     if (record.outcome == Outcome::kDone) e2e_.push_back(E2eMs(record));
   }
@@ -70,6 +81,7 @@ class Gatherer {
   }
 
   const Objectives objectives_;
+  const int64_t counted_from_us_;
   RequestFigures figures_;
   std::vector<double> ttft_, itl_, longest_, tpot_, e2e_, wait_, server_itl_;
 };
@@ -115,14 +127,15 @@ std::optional<double> TpotMs(const RequestRecord& record) {
          (record.tokens() - 1);
 }
 
-std::optional<double> LongestGapMs(const RequestRecord& record) {
-  if (record.events.size() < 2) return std::nullopt;
-  int64_t longest_us = 0;
+std::optional<double> LongestGapMs(const RequestRecord& record, int64_t from_us) {
+  std::optional<int64_t> longest_us;
   for (size_t i = 1; i < record.events.size(); ++i) {
-    longest_us =
-        std::max(longest_us, record.events[i].arrived_us - record.events[i - 1].arrived_us);
+    const int64_t before_us = record.events[i - 1].arrived_us;
+    if (before_us < from_us) continue;
+    longest_us = std::max(longest_us.value_or(0), record.events[i].arrived_us - before_us);
   }
-  return Ms(longest_us);
+  if (!longest_us) return std::nullopt;
+  return Ms(*longest_us);
 }
 
 double E2eMs(const RequestRecord& record) { return Ms(record.end_us - record.intended_us); }
@@ -133,7 +146,7 @@ bool IsGood(const RequestRecord& record, const Objectives& objectives) {
     return limit == 0 || !ms || *ms <= limit;
   };
   return within(TtftMs(record), objectives.ttft_ms) &&
-         within(LongestGapMs(record), objectives.itl_ms) &&
+         within(LongestGapMs(record, record.intended_us), objectives.itl_ms) &&
          within(TpotMs(record), objectives.tpot_ms) && within(E2eMs(record), objectives.e2e_ms);
 }
 
@@ -152,13 +165,12 @@ std::optional<double> RequestFigures::good_share() const {
 }
 
 LoadFigures FiguresOf(const LoadRun& run, const Workload& workload) {
-  Gatherer all("all", workload.objectives);
+  Gatherer all("all", workload.objectives, run.counted_from_us);
   std::vector<Gatherer> sources;
   for (const Source& source : workload.sources) {
-    sources.emplace_back(source.name, workload.objectives);
+    sources.emplace_back(source.name, workload.objectives, run.counted_from_us);
   }
   for (const RequestRecord& record : run.records) {
-    if (!record.counted) continue;
     all.Add(record);
     sources[record.source].Add(record);
   }

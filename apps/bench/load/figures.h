@@ -1,6 +1,7 @@
 // What a run amounts to: figures made of its records, and of nothing else. Pure.
 //
-// A record counts unless it was due during the warm-up. TTFT: from the intended time to the first
+// A record counts unless it was due during the warm-up; its gaps count from the warm-up's end on
+// all the same, because a stream may outlast the run. TTFT: from the intended time to the first
 // text. Gaps: between two texts of one request, also of one that was cancelled or failed later. E2E
 // and TPOT: of answers that came whole. TPOT: first to last text, over the tokens behind the first.
 #pragma once
@@ -22,7 +23,8 @@ namespace kvrm::cli {
 // Milliseconds; nullopt where the record has none.
 std::optional<double> TtftMs(const RequestRecord& record);
 std::optional<double> TpotMs(const RequestRecord& record);
-std::optional<double> LongestGapMs(const RequestRecord& record);
+// Of the gaps that begin at `from_us` or later.
+std::optional<double> LongestGapMs(const RequestRecord& record, int64_t from_us);
 double E2eMs(const RequestRecord& record);
 // Whole, and every objective met. An answer without a first text is held to E2E alone.
 bool IsGood(const RequestRecord& record, const Objectives& objectives);
@@ -32,7 +34,9 @@ struct RequestFigures {
   std::array<uint64_t, kNumOutcomes> outcomes{};
   uint64_t due = 0;
   uint64_t good = 0;
-  uint64_t with_gaps = 0, over_gap = 0;  // requests with a gap; with one above itl-ms
+  // Requests with a gap and with one above itl-ms, those of the warm-up among them.
+  uint64_t with_gaps = 0, over_gap = 0;
+  uint64_t warmup_due = 0, warmup_errors = 0;  // not counted elsewhere
 
   Distribution ttft_ms, itl_ms, longest_gap_ms, tpot_ms, e2e_ms;
   Distribution wait_ms;        // from the intended time to the sending: this client's own part

@@ -108,6 +108,26 @@ TEST(Figures, ARareStallHidesFromP99AndNotFromTheLongestGap) {
   EXPECT_EQ(figures.all.longest_gap_ms.PerMille(500), 710);
 }
 
+// A stream begun in the warm-up may last for the whole run: its gaps must not be lost.
+TEST(Figures, OfTheWarmUpOnlyGapsThatBeginBehindItCount) {
+  LoadRun run;
+  run.records = {Record({10, 90, 100, 140}), Record({10, 20}), Record({130, 135})};
+  run.records[0].counted = run.records[1].counted = false;
+  run.records[1].outcome = Outcome::kReset;
+  run.counted_from_us = 90'000;
+  run.end_us = 1'000'000;
+  const LoadFigures figures = FiguresOf(run, TwoSources());
+  EXPECT_EQ(figures.all.itl_ms.sorted(), (std::vector<double>{5, 10, 40}));
+  EXPECT_EQ(figures.all.longest_gap_ms.sorted(), (std::vector<double>{5, 40}));
+  EXPECT_EQ(figures.all.with_gaps, 2u);
+  EXPECT_EQ(figures.all.over_gap, 1u);
+  EXPECT_EQ(figures.all.due, 1u);
+  EXPECT_EQ(figures.all.errors(), 0u);
+  EXPECT_EQ(figures.all.warmup_due, 2u);
+  EXPECT_EQ(figures.all.warmup_errors, 1u);
+  EXPECT_EQ(figures.all.ttft_ms.size(), 1u);
+}
+
 TEST(Figures, FailedRequestsCountAsErrorsAndTheirGapsStay) {
   LoadRun run;
   run.records = {Record({10, 90}), Record({})};

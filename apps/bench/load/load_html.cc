@@ -154,7 +154,7 @@ std::string RequestPlot(const LoadReport& report, const LoadRun& run) {
     return static_cast<double>(record.intended_us - run.start_us) / 1e6;
   };
   for (const RequestRecord& record : run.records) {
-    for (const auto& ms : {TtftMs(record), LongestGapMs(record)}) {
+    for (const auto& ms : {TtftMs(record), LongestGapMs(record, run.start_us)}) {
       if (!ms) continue;
       least = std::min(least, *ms);
       most = std::max(most, *ms);
@@ -171,7 +171,7 @@ std::string RequestPlot(const LoadReport& report, const LoadRun& run) {
       svg += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>\n", at_x,
                          y.At(*ms), Color(record.source));
     }
-    if (const auto ms = LongestGapMs(record)) {
+    if (const auto ms = LongestGapMs(record, run.start_us)) {
       svg +=
           fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"none\" stroke=\"{}\"/>\n",
                       at_x, y.At(*ms), Color(record.source));

@@ -105,6 +105,10 @@ std::string Notes(const LoadReport& report) {
   const RequestFigures& all = figures.all;
   std::string text;
   if (report.interrupted) text += "interrupted: a part of the workload was never due\n";
+  if (all.warmup_due > 0) {
+    text += fmt::format("of the warm-up only gaps behind its end count: {} requests, {} errors\n",
+                        all.warmup_due, all.warmup_errors);
+  }
   if (all.prompt_tokens > 0) {
     text += fmt::format(
         "prompts: {} tokens asked for ({}), {} by the server's usage, {} of them cached\n",
@@ -157,6 +161,8 @@ json::object PartJson(const RequestFigures& part) {
                       {"outcomes", std::move(outcomes)},
                       {"errors", part.errors()},
                       {"good", part.good},
+                      {"warmup_due", part.warmup_due},
+                      {"warmup_errors", part.warmup_errors},
                       {"requests_with_gaps", part.with_gaps},
                       {"requests_over_gap", part.over_gap},
                       {"output_tokens", part.output_tokens},
