@@ -18,6 +18,14 @@ else()
 endif()
 target_compile_definitions(kvrm_flags INTERFACE KVRM_CHECK_TIER=${KVRM_CHECK_TIER})
 target_link_libraries(kvrm_flags INTERFACE Threads::Threads)
+
+# Compiled into pager and frame; its library is not needed.
+find_path(KVRM_XXHASH_INCLUDE_DIR xxhash.h)
+if(NOT KVRM_XXHASH_INCLUDE_DIR)
+  message(FATAL_ERROR "xxhash.h was not found: install libxxhash-dev (Debian, Ubuntu), or set "
+    "KVRM_XXHASH_INCLUDE_DIR to the folder that holds it.")
+endif()
+target_include_directories(kvrm_flags SYSTEM INTERFACE ${KVRM_XXHASH_INCLUDE_DIR})
 if(KVRM_SANITIZE)
   target_compile_options(kvrm_flags INTERFACE -fsanitize=${KVRM_SANITIZE} -fno-omit-frame-pointer
     -fno-sanitize-recover=all)

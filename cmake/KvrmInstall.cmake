@@ -1,11 +1,15 @@
-# cmake --install: headers, libkvrm.so, libkvrm.a, and how find_package(kvrm) and pkg-config find
-# them. Included where kvrm_shared and kvrm_static are made.
+# cmake --install: headers, libkvrm.so, libkvrm.a, how find_package(kvrm) and pkg-config find them,
+# and what a program's author reads: the page on embedding, the frame's grammar, the examples. Included where kvrm_shared and kvrm_static are made.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/kvrm)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/kvrm DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+install(FILES ${PROJECT_SOURCE_DIR}/docs/embedding.md ${PROJECT_SOURCE_DIR}/docs/frame.md
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/kvrm)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/kvrm
+  FILES_MATCHING PATTERN "*.c" PATTERN "*.cc" PATTERN "*.h" PATTERN CMakeLists.txt)
 install(TARGETS kvrm_shared kvrm_static EXPORT kvrmTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -3,7 +3,7 @@
  *
  * What it is: pages of a KV pool, page tables of sequences, one frame a step, and the copies that
  * bring fixed windows up to date. What it is not: a model, a kernel, a sampler, a server, a thread.
- * docs/embedding.md drives a decoder with it, call by call.
+ * embedding.md, installed in share/doc/kvrm, drives a decoder with it, call by call.
  *
  * One step:
  *     kvrm_begin_step -> open, close, reserve, alias, trim ... -> kvrm_commit (or _rollback_step)
@@ -55,7 +55,8 @@ KVRM_API const char* kvrm_last_error(const kvrm_runtime* runtime);
  * that a full run within one part is about 128 KiB and at most 2 % are wasted. Pure; any thread. */
 KVRM_API kvrm_status kvrm_apply_superblock_rule(kvrm_group_config* group);
 /* Reserves address space for kv_bytes in each group and allocates tables; pages take memory as they
- * are used. UNSUPPORTED: a kind that is not built. NO_ROOM: kv_bytes below one superblock for each
+ * are used. UNSUPPORTED: a kind that is not built, or groups of different page_tokens without
+ * KVRM_CONFIG_NO_PREFIX_INDEX. NO_ROOM: kv_bytes below one superblock for each
  * group, or the system refused. `*out` is the caller's, to be given to kvrm_destroy. */
 KVRM_API kvrm_status kvrm_create(const kvrm_config* config, kvrm_runtime** out);
 /* Frees everything, whatever the state. NULL is allowed. */
@@ -77,7 +78,8 @@ KVRM_API kvrm_status kvrm_get_page_offset(const kvrm_runtime* runtime, uint32_t 
 
 /* ---- one step. Cost of each: the page table entries that change. */
 
-/* [-] Begins a step: its edits become visible together, by commit, or not at all. */
+/* [-] Begins a step: its edits become visible together, by commit, or not at all. INVALID with
+ * publish_age_steps > 0: nobody asked for the window plan of the last epoch, which had rows. */
 KVRM_API kvrm_status kvrm_begin_step(kvrm_runtime* runtime);
 /* [S] Opens an empty sequence. DEFERRED: all slots run. It keeps its slot until it is closed; ids
  * come back only after a long time. */
@@ -85,10 +87,10 @@ KVRM_API kvrm_status kvrm_open(kvrm_runtime* runtime, kvrm_seq* out);
 /* [S] Ends a sequence. Its slot is free after the commit, its pages once that epoch is done. */
 KVRM_API kvrm_status kvrm_close(kvrm_runtime* runtime, kvrm_seq seq);
 /* [S] Makes token places [0, num_tokens) exist in every group; no-op when they do. The step has to
- * write each new place by one row. `hint_tokens`: the length that is known to come (a prompt's), or
- * 0; it only helps placement. DEFERRED: no room now, `*missing_pages` (may be NULL) are short;
- * leave the sequence out of this step, or end another. UNSERVICEABLE: above max_seq_tokens or
- * kv_bytes. */
+ * write each new place by one row. `hint_tokens`: the length that is known to come (a prompt's); it
+ * only helps placement, and below num_tokens it counts as num_tokens. DEFERRED: no room now,
+ * `*missing_pages` (may be NULL) are short; leave the sequence out of this step, or end another.
+ * UNSERVICEABLE: above max_seq_tokens or kv_bytes. */
 KVRM_API kvrm_status kvrm_reserve(kvrm_runtime* runtime, kvrm_seq seq, uint32_t num_tokens,
                                   uint32_t hint_tokens, uint32_t* missing_pages);
 /* [S] Makes the first `num_tokens` places of `dst`, an empty sequence, those of `src`: shared,
@@ -116,12 +118,16 @@ KVRM_API kvrm_status kvrm_rollback(kvrm_runtime* runtime, uint32_t savepoint);
  * may be NULL. INVALID leaves the step open, as it was. NO_ROOM: more edits than a frame holds;
  * roll the step back. [-] With the last epoch and the same rows again: the same frame, nothing
  * changes. Frame pointers are valid until the next but one commit, segments and dense until the
- * next. */
+ * next. Page copies of each epoch have to be carried out before the next commit and before its
+ * step_done, also when its decoder failed and the epoch is given up: the tables name the copies
+ * already. Both calls answer INVALID when there were some and kvrm_get_page_copies was not called.
+ */
 KVRM_API kvrm_status kvrm_commit(kvrm_runtime* runtime, uint64_t epoch, const kvrm_row_input* rows,
                                  uint32_t num_rows, kvrm_frame* out);
 /* [S] Undoes every edit of the step and ends it. */
 KVRM_API kvrm_status kvrm_rollback_step(kvrm_runtime* runtime);
-/* [*] The executor has finished `epoch` and all before it: pages that waited for it become free. */
+/* [*] The executor has finished `epoch` and all before it: pages that waited for it become free.
+ * INVALID: nobody asked for its page copies. */
 KVRM_API kvrm_status kvrm_step_done(kvrm_runtime* runtime, uint64_t epoch);
 /* [-] One bounded piece of housekeeping (memory ahead of need, give-back, eviction); `*more` (may
  * be NULL) is 1 when something was done. `idle` 1: also shrink to kv_keep_bytes. The only call that
@@ -140,8 +146,10 @@ KVRM_API kvrm_status kvrm_prefix_match(kvrm_runtime* runtime, const kvrm_salt* s
 KVRM_API kvrm_status kvrm_prefix_adopt(kvrm_runtime* runtime, kvrm_seq seq, const kvrm_salt* salt,
                                        const int32_t* tokens, uint32_t num_tokens,
                                        uint32_t adopt_tokens);
-/* [-] Enters the full, completed pages among the first `num_tokens` places of `seq`, which hold
- * `tokens`; `*pages` (may be NULL) were new. Call it as a sequence grows, and before closing it. */
+/* [-] Enters the full pages among the first `num_tokens` places of `seq` whose epoch is done
+ * (kvrm_step_done; before it nothing enters); `*pages` (may be NULL) were new. That they hold
+ * `tokens` is believed: wrong tokens give wrong caches to whoever matches them. Call it as a
+ * sequence grows, and before closing it. */
 KVRM_API kvrm_status kvrm_prefix_index(kvrm_runtime* runtime, kvrm_seq seq, const kvrm_salt* salt,
                                        const int32_t* tokens, uint32_t num_tokens, uint32_t* pages);
 /* [-] Forgets all of it. */
@@ -160,7 +168,9 @@ KVRM_API kvrm_status kvrm_get_segments(const kvrm_runtime* runtime, uint32_t gro
 KVRM_API kvrm_status kvrm_get_pages(const kvrm_runtime* runtime, uint32_t group, uint32_t slot,
                                     const uint32_t** pages, uint32_t* num_pages);
 /* [*] Copies within the pool that the last frame needs before it runs (copy-on-write), in order.
- * Until the next commit. */
+ * To be called for every epoch, and carried out before the next commit and its step_done whether
+ * the decoder runs, failed, or the epoch is given up: trimming the sequence later does not undo
+ * them. Until the next commit. */
 KVRM_API kvrm_status kvrm_get_page_copies(const kvrm_runtime* runtime, const kvrm_train** trains,
                                           uint32_t* num_trains);
 
@@ -173,12 +183,15 @@ KVRM_API kvrm_status kvrm_get_window(const kvrm_runtime* runtime, uint32_t group
  * and must outlive its use. */
 KVRM_API kvrm_status kvrm_bind_window(kvrm_runtime* runtime, uint32_t group, void* base,
                                       uint64_t bytes);
-/* [-] Copies pool -> window that the last frame needs before it runs, after its page copies. */
+/* [-] Copies that the last frame needs before it runs, after its page copies: pool -> window, and
+ * with publish_age_steps > 0 also window -> pool (KVRM_COPY_PUBLISH), of rows that have to leave.
+ * Asked again before the acknowledge it gives the former again, but not the latter: those are to
+ * be carried out also when the epoch is given up. */
 KVRM_API kvrm_status kvrm_window_plan(kvrm_runtime* runtime, const kvrm_train** trains,
                                       uint32_t* num_trains);
 /* [-] The decoder has run the last frame, `epoch`, and its windows hold the rows. Returns copies
  * window -> pool that are due now; carry them out before the next commit. An epoch that was not
- * acknowledged is taken not to have run: trim its places. */
+ * acknowledged is taken not to have run: trim its places. One without rows needs neither call. */
 KVRM_API kvrm_status kvrm_window_acknowledge(kvrm_runtime* runtime, uint64_t epoch,
                                              const kvrm_train** trains, uint32_t* num_trains);
 /* [*] Copies window -> pool of `seq` that still wait (publish_age_steps > 0). To be called, and
@@ -219,7 +232,8 @@ KVRM_API kvrm_status kvrm_get_copy_counters(const kvrm_runtime* runtime, kvrm_co
  * `*needed` (may be NULL) is what all of it takes. */
 KVRM_API kvrm_status kvrm_validate(const kvrm_runtime* runtime, char* text, size_t capacity,
                                    size_t* needed, uint32_t* num_violations);
-/* The last frame as text: a row, slot and segment a line. */
+/* The last frame as text: a row, slot and segment a line. Ranges are half open: "pages 18..19" is
+ * page 18. */
 KVRM_API kvrm_status kvrm_dump(const kvrm_runtime* runtime, char* text, size_t capacity,
                                size_t* needed);
 

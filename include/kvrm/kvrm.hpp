@@ -88,6 +88,13 @@ class Runtime {
   }
 
   // ---- between steps
+  // The last epoch with its rows again, for a decoder that failed: the same frame.
+  kvrm_frame Recommit(uint64_t epoch, const std::vector<kvrm_row_input>& rows) {
+    kvrm_frame frame = Make<kvrm_frame>();
+    const auto size = static_cast<uint32_t>(rows.size());
+    Check(kvrm_commit(handle_, epoch, rows.data(), size, &frame));
+    return frame;
+  }
   void StepDone(uint64_t epoch) { Check(kvrm_step_done(handle_, epoch)); }
   bool Maintain(bool idle = false) {
     uint32_t more = 0;
@@ -110,9 +117,31 @@ class Runtime {
   Trains WindowPlan() { return GetTrains(kvrm_window_plan); }
   Trains Acknowledge(uint64_t epoch) { return GetTrains(kvrm_window_acknowledge, epoch); }
   Trains Publish(kvrm_seq seq) { return GetTrains(kvrm_window_publish, seq); }
+  // The windows of a group as they are used; `bytes` (may be null) is what the host provides.
+  kvrm_window_config Window(uint32_t group, uint64_t* bytes = nullptr) const {
+    auto window = Make<kvrm_window_config>();
+    uint64_t needed = 0;
+    Check(kvrm_get_window(handle_, group, &window, &needed));
+    if (bytes != nullptr) *bytes = needed;
+    return window;
+  }
+  void BindWindow(uint32_t group, void* base, uint64_t bytes) {
+    Check(kvrm_bind_window(handle_, group, base, bytes));
+  }
+  // Returns the length of copies that is waited for from now on, in bytes.
+  uint64_t Calibrate() {
+    uint64_t train_bytes = 0;
+    Check(kvrm_calibrate_trains(handle_, &train_bytes));
+    return train_bytes;
+  }
   void Run(Trains trains) { Check(kvrm_run_trains(handle_, trains.data(), trains.size())); }
 
   // ---- looks
+  bool CanTrim(kvrm_seq seq, uint32_t from_token) const {
+    uint32_t yes = 0;
+    Check(kvrm_can_trim(handle_, seq, from_token, &yes));
+    return yes != 0;
+  }
   Range<kvrm_segment> Segments(uint32_t group, uint32_t slot) const {
     const kvrm_segment* data = nullptr;
     uint32_t size = 0;
@@ -156,6 +185,11 @@ class Runtime {
   kvrm_runtime* handle_ = nullptr;
 };
 
+// Where a sequence stood, for Step::Rollback; of one step.
+struct Savepoint {
+  uint32_t number = 0;
+};
+
 // A step; ends by Commit, else it is rolled back. Must not outlive its runtime.
 class Step {
  public:
@@ -176,14 +210,28 @@ class Step {
     return seq;
   }
   void Close(kvrm_seq seq) { runtime_.Check(kvrm_close(runtime_.handle(), seq)); }
-  [[nodiscard]] kvrm_status Reserve(kvrm_seq seq, uint32_t num_tokens, uint32_t hint_tokens = 0) {
-    return runtime_.Check(kvrm_reserve(runtime_.handle(), seq, num_tokens, hint_tokens, nullptr));
+  // KVRM_DEFERRED: `missing_pages` (may be null) are short.
+  [[nodiscard]] kvrm_status Reserve(kvrm_seq seq, uint32_t num_tokens, uint32_t hint_tokens = 0,
+                                    uint32_t* missing_pages = nullptr) {
+    return runtime_.Check(
+        kvrm_reserve(runtime_.handle(), seq, num_tokens, hint_tokens, missing_pages));
   }
   [[nodiscard]] kvrm_status Alias(kvrm_seq dst, kvrm_seq src, uint32_t num_tokens) {
     return runtime_.Check(kvrm_alias(runtime_.handle(), dst, src, num_tokens));
   }
   [[nodiscard]] kvrm_status Trim(kvrm_seq seq, uint32_t from_token) {
     return runtime_.Check(kvrm_trim(runtime_.handle(), seq, from_token));
+  }
+  void TrimPages(kvrm_seq seq, uint32_t group, uint32_t begin_token, uint32_t end_token) {
+    runtime_.Check(kvrm_trim_pages(runtime_.handle(), seq, group, begin_token, end_token));
+  }
+  Savepoint Mark(kvrm_seq seq) {
+    Savepoint savepoint;
+    runtime_.Check(kvrm_mark(runtime_.handle(), seq, &savepoint.number));
+    return savepoint;
+  }
+  void Rollback(Savepoint savepoint) {
+    runtime_.Check(kvrm_rollback(runtime_.handle(), savepoint.number));
   }
   [[nodiscard]] kvrm_status Adopt(kvrm_seq seq, const kvrm_salt& salt,
                                   const std::vector<int32_t>& tokens, uint32_t adopt_tokens) {

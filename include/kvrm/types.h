@@ -58,9 +58,11 @@ typedef struct kvrm_group_config {
   uint32_t size;
   uint32_t kind;             /* KVRM_GROUP_FULL or _SLIDING; the others are UNSUPPORTED */
   uint32_t format;           /* KVRM_FORMAT_*: carried along, never interpreted */
-  uint32_t page_tokens;      /* token places of a page: a power of two, 8..128; 0 = 16 */
+  uint32_t page_tokens;      /* token places of a page: a power of two, 8..128; 0 = 16. The same
+                                in all groups, or KVRM_CONFIG_NO_PREFIX_INDEX */
   uint32_t num_parts;        /* parts of a page: as a rule one for each layer, K and V together */
-  uint32_t window_tokens;    /* sliding: places that a row sees, its own included; else 0 */
+  uint32_t window_tokens;    /* sliding: the model's window, places that a row sees, its own
+                                included; else 0. Not the ring of a kvrm_window_config */
   uint64_t part_page_bytes;  /* bytes of one page in one part */
   uint64_t superblock_bytes; /* S and P: both 0 = chosen by kvrm_apply_superblock_rule */
   uint32_t pages_per_superblock; /* 1..64 */
@@ -68,6 +70,7 @@ typedef struct kvrm_group_config {
 } kvrm_group_config;
 
 /* Dense windows of one group, for executors that cannot read pages: the host owns the memory.
+ * window_tokens is here the length of a slot's array, as kvrm_get_window tells it, not the model's.
  *   address = base + part * part_stride_bytes + slot * slot_stride_bytes + place * token_bytes
  *   place   = token                        full group
  *           = token % window_tokens        sliding group: a ring
@@ -81,7 +84,7 @@ typedef struct kvrm_window_config {
 } kvrm_window_config;
 
 enum {
-  KVRM_CONFIG_NO_PREFIX_INDEX = 1, /* matches find nothing */
+  KVRM_CONFIG_NO_PREFIX_INDEX = 1, /* matches find nothing; groups may differ in page_tokens */
   KVRM_CONFIG_POISON_FREED = 2,    /* freed pages are filled with 0xFF; for tests */
   KVRM_CONFIG_WINDOWS = 4          /* keep the window plan */
 };
@@ -133,7 +136,7 @@ typedef struct kvrm_row_input {
   uint32_t reserved1; /* 0 */
 } kvrm_row_input;
 
-/* ---- wire structs: what a frame consists of (docs/frame.md gives the grammar) */
+/* ---- wire structs: what a frame consists of (frame.md, beside embedding.md, gives the grammar) */
 
 typedef struct kvrm_frame_head { /* 64 bytes, then rows, slots and deltas without a gap */
   uint32_t magic, version;
@@ -166,10 +169,15 @@ typedef struct kvrm_slot_head { /* 128 bytes; one for each slot that has rows in
   uint32_t reserved[8];
 } kvrm_slot_head;
 
-enum { KVRM_DELTA_APPEND = 0, KVRM_DELTA_EXTEND = 1, KVRM_DELTA_REPLACE = 2 };
-enum { KVRM_DELTA_TRUNCATE = 3, KVRM_DELTA_HOLE = 4 };
+enum {
+  KVRM_DELTA_APPEND = 0,   /* at the end, `index`: entries index + i = page + i, i < count */
+  KVRM_DELTA_EXTEND = 1,   /* the same; they lengthen the last segment */
+  KVRM_DELTA_REPLACE = 2,  /* entry `index` = page (copy-on-write) */
+  KVRM_DELTA_TRUNCATE = 3, /* entries from `index` on go; the table has `index` entries */
+  KVRM_DELTA_HOLE = 4      /* entries [index, index + count) = 0; at the end they are new ones */
+};
 
-typedef struct kvrm_delta { /* 24 bytes: one edit of a page table, applied in order */
+typedef struct kvrm_delta { /* 24 bytes: one edit of the table of (slot, kv_group), in order */
   uint16_t slot;
   uint8_t kv_group, kind; /* KVRM_DELTA_* */
   uint32_t index, page, count, first_token_place, reserved;

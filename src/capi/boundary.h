@@ -53,6 +53,17 @@ inline kvrm_status NullOutput(const kvrm_runtime& runtime, const char* name) {
   return runtime.error.Set(KVRM_INVALID, "%s is NULL", name);
 }
 
+// OK, or INVALID: the last epoch's page copies were not even asked for. Its tables name the copies,
+// and the next epoch builds on them, whether the executor ran or not; past this point nobody knows
+// any more what was to be copied.
+inline kvrm_status CheckCopiesAsked(const kvrm_runtime& runtime) {
+  if (runtime.copies_asked) return KVRM_OK;
+  return runtime.error.Set(KVRM_INVALID,
+                           "epoch %llu has page copies that nobody asked for: carry out "
+                           "kvrm_get_page_copies first, also when the epoch is given up",
+                           static_cast<unsigned long long>(runtime.epoch));
+}
+
 // OK, or the INVALID of a group that is out of range.
 inline kvrm_status CheckGroupIndex(const kvrm_runtime& runtime, uint32_t group) {
   if (group < runtime.num_groups()) return KVRM_OK;

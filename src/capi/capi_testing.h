@@ -90,11 +90,20 @@ class TestRuntime {
     if (status == KVRM_OK) ++epoch_;
     return status;
   }
+  // Page copies of the last epoch, carried out; returns how many.
+  uint32_t RunPageCopies() {
+    const kvrm_train* trains = nullptr;
+    uint32_t num_trains = 0;
+    EXPECT_EQ(kvrm_get_page_copies(runtime_, &trains, &num_trains), KVRM_OK) << error();
+    EXPECT_EQ(kvrm_run_trains(runtime_, trains, num_trains), KVRM_OK) << error();
+    return num_trains;
+  }
   // Commits the step with rows for all that `seqs` gained, and completes it.
   void Finish(const std::vector<kvrm_seq>& seqs) {
     std::vector<kvrm_row_input> rows;
     for (const kvrm_seq seq : seqs) AddRows(seq, rows);
     ASSERT_EQ(Commit(rows), KVRM_OK) << error();
+    RunPageCopies();
     ASSERT_EQ(kvrm_step_done(runtime_, epoch_), KVRM_OK) << error();
   }
   // A sequence of `num_tokens` places, committed and completed.

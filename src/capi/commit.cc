@@ -57,7 +57,8 @@ class RowReader {
     if (in.token_src == 1 && static_cast<uint32_t>(in.token) >= r_.setup.pager.max_slots) {
       return Refuse(i, "token: %u is no slot", static_cast<uint32_t>(in.token));
     }
-    if (in.reserved0 != 0 || in.reserved1 != 0) return Refuse(i, "reserved: must be 0, not %u", 1);
+    if (in.reserved0 != 0) return Refuse(i, "reserved0: %u, must be 0", in.reserved0);
+    if (in.reserved1 != 0) return Refuse(i, "reserved1: %u, must be 0", in.reserved1);
     if (!sequence->in_rows) {
       if (const kvrm_status status = BeginSequence(i, *sequence); status != KVRM_OK) return status;
     } else if (inputs_[i - 1].seq != in.seq) {
@@ -193,6 +194,7 @@ void Publish(kvrm_runtime& r, uint64_t epoch, const kvrm_row_input* rows, uint32
   r.view = r.frames->Publish(epoch, r.rows, r.slot_heads, deltas);
   AddPageCopies(r.geometry(), r.pager->page_copies(), r.page_copies);
   r.page_copy_trains = r.page_copies.Flush();
+  r.copies_asked = r.page_copy_trains.empty();
   r.ledger.Commit(*r.pager, /*computed=*/r.windows == nullptr);
   r.row_inputs.assign(rows, rows + num_rows);
   r.epoch = epoch;
@@ -211,14 +213,18 @@ kvrm_status Commit(kvrm_runtime& r, uint64_t epoch, const kvrm_row_input* rows, 
                       (num_rows == 0 || std::memcmp(rows, r.row_inputs.data(),
                                                     num_rows * sizeof(kvrm_row_input)) == 0);
     if (same) return KVRM_OK;
-    return r.error.Set(KVRM_INVALID,
-                       "no step is open, and this is not the last epoch with its rows");
+    if (epoch == 0 || epoch != r.epoch) {
+      return r.error.Set(KVRM_INVALID, "no step is open: call kvrm_begin_step first");
+    }
+    return r.error.Set(KVRM_INVALID, "epoch: %llu was committed, with other rows",
+                       static_cast<unsigned long long>(epoch));
   }
   if (const unsigned long long next = r.epoch + 1; epoch != next) {
     return r.error.Set(KVRM_INVALID, "epoch: %llu, the next is %llu",
                        static_cast<unsigned long long>(epoch), next);
   }
-  kvrm_status status = RowReader(r, rows, num_rows).Read();
+  kvrm_status status = CheckCopiesAsked(r);
+  if (status == KVRM_OK) status = RowReader(r, rows, num_rows).Read();
   if (status == KVRM_OK) status = CheckEdits(r);
   if (status == KVRM_OK) Publish(r, epoch, rows, num_rows);
   return status;

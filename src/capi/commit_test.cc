@@ -45,7 +45,7 @@ TEST(CapiCommit, EachNewPlaceIsWrittenByOneRow) {
 }
 
 TEST(CapiCommit, RowsThatAreNotWellFormedAreRefused) {
-  OpenStep unknown, flags, source, slot, reserved;
+  OpenStep unknown, flags, source, slot, reserved0, reserved1;
   unknown.rows.push_back(TestRuntime::Row(unknown.seq + 1, 0));
   unknown.ExpectRefused("rows[4].seq");
   flags.rows[1].flags = 64;
@@ -55,8 +55,10 @@ TEST(CapiCommit, RowsThatAreNotWellFormedAreRefused) {
   slot.rows[0].token_src = 1;
   slot.rows[0].token = 4;
   slot.ExpectRefused("rows[0].token: 4 is no slot");
-  reserved.rows[0].reserved1 = 9;
-  reserved.ExpectRefused("rows[0].reserved");
+  reserved0.rows[1].reserved0 = 8;
+  reserved0.ExpectRefused("rows[1].reserved0: 8, must be 0");
+  reserved1.rows[0].reserved1 = 9;
+  reserved1.ExpectRefused("rows[0].reserved1: 9, must be 0");
 }
 
 TEST(CapiCommit, RowsOfOneSequenceStandTogether) {
@@ -84,6 +86,12 @@ TEST(CapiCommit, EpochsHaveNoGapsAndTheLastMayBeRepeated) {
   EXPECT_EQ(std::memcmp(&first, &again, sizeof first), 0);
   step.rows[0].token ^= 1;
   EXPECT_EQ(kvrm_commit(step.rt, 2, step.rows.data(), 4, nullptr), KVRM_INVALID);
+  EXPECT_NE(step.rt.error().find("epoch: 2 was committed, with other rows"), std::string::npos)
+      << step.rt.error();
+  for (const uint64_t other : {0, 1, 3}) {
+    EXPECT_EQ(kvrm_commit(step.rt, other, step.rows.data(), 4, nullptr), KVRM_INVALID);
+    EXPECT_NE(step.rt.error().find("no step is open"), std::string::npos) << step.rt.error();
+  }
   EXPECT_EQ(kvrm_step_done(step.rt, 3), KVRM_INVALID);
   EXPECT_EQ(kvrm_step_done(step.rt, 2), KVRM_OK);
   EXPECT_EQ(kvrm_step_done(step.rt, 1), KVRM_OK);  // done already
@@ -242,7 +250,9 @@ TEST(CapiCommit, AForkCopiesTheSharedPageThatItWrites) {
   const kvrm_seq fork = rt.Open();
   ASSERT_EQ(kvrm_alias(rt, fork, src, 20), KVRM_OK);
   ASSERT_EQ(rt.Reserve(fork, 21), KVRM_OK);
-  rt.Finish({fork});
+  std::vector<kvrm_row_input> rows;
+  rt.AddRows(fork, rows);
+  ASSERT_EQ(rt.Commit(rows), KVRM_OK) << rt.error();
   const kvrm_train* trains = nullptr;
   uint32_t num_trains = 0;
   ASSERT_EQ(kvrm_get_page_copies(rt, &trains, &num_trains), KVRM_OK);
@@ -256,6 +266,37 @@ TEST(CapiCommit, AForkCopiesTheSharedPageThatItWrites) {
   counters.size = sizeof counters;
   ASSERT_EQ(kvrm_get_copy_counters(rt, &counters), KVRM_OK);
   EXPECT_EQ(counters.bytes[KVRM_COPY_ON_WRITE], 1024u);
+}
+
+// The epoch is given up before its copies were made: its tables name the copied page all the same.
+TEST(CapiCommit, PageCopiesOfAnEpochThatIsGivenUpAreNotForgotten) {
+  TestRuntime rt;
+  const kvrm_seq src = rt.Grown(20);
+  WriteBytes(rt, src, 0, 20, 1);
+  const std::vector<unsigned char> before = BytesOf(rt, src, 20);
+  rt.Begin();
+  const kvrm_seq fork = rt.Open();
+  ASSERT_EQ(kvrm_alias(rt, fork, src, 20), KVRM_OK);
+  ASSERT_EQ(rt.Reserve(fork, 21), KVRM_OK);
+  std::vector<kvrm_row_input> rows;
+  rt.AddRows(fork, rows);
+  ASSERT_EQ(rt.Commit(rows), KVRM_OK) << rt.error();
+  EXPECT_EQ(kvrm_step_done(rt, 2), KVRM_INVALID);
+  EXPECT_NE(rt.error().find("kvrm_get_page_copies"), std::string::npos) << rt.error();
+  EXPECT_EQ(kvrm_step_done(rt, 1), KVRM_OK);  // an older one is not concerned
+
+  rt.Begin();
+  ASSERT_EQ(kvrm_trim(rt, fork, 20), KVRM_OK);
+  ASSERT_EQ(rt.Reserve(fork, 21), KVRM_OK);
+  EXPECT_EQ(rt.Commit(rows), KVRM_INVALID);
+  EXPECT_NE(rt.error().find("epoch 2 has page copies"), std::string::npos) << rt.error();
+  EXPECT_EQ(rt.RunPageCopies(), 2u);  // also inside the step
+  ASSERT_EQ(rt.Commit(rows), KVRM_OK) << rt.error();
+  EXPECT_EQ(rt.RunPageCopies(), 0u);
+  ASSERT_EQ(kvrm_step_done(rt, 3), KVRM_OK) << rt.error();
+  EXPECT_EQ(BytesOf(rt, fork, 20), before);
+  EXPECT_EQ(BytesOf(rt, src, 20), before);
+  EXPECT_EQ(rt.Violations(), "");
 }
 
 TEST(CapiCommit, TrainsThatLeaveTheirSpaceAreNotRun) {

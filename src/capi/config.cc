@@ -48,6 +48,10 @@ Result<KvGroupGeometry> ReadGroup(const kvrm_config& config, uint32_t index) {
   }
   if (group.reserved != 0)
     return OutOfRange(Field("groups", index, "reserved"), group.reserved, "0");
+  if (group.num_parts == 0) return OutOfRange(Field("groups", index, "num_parts"), 0, "at least 1");
+  if (group.part_page_bytes == 0) {
+    return OutOfRange(Field("groups", index, "part_page_bytes"), 0, "at least 1");
+  }
   KvGroupGeometry geometry;
   geometry.kind = static_cast<KvGroupKind>(group.kind);
   geometry.format = static_cast<KvFormat>(group.format);
@@ -58,10 +62,14 @@ Result<KvGroupGeometry> ReadGroup(const kvrm_config& config, uint32_t index) {
   geometry.pages_per_superblock = group.pages_per_superblock;
   geometry.window_tokens = group.window_tokens;
   if (group.superblock_bytes == 0 && group.pages_per_superblock == 0) {
-    KVRM_ASSIGN_OR_RETURN(SuperblockChoice choice,
-                          ChooseSuperblock(group.num_parts, group.part_page_bytes));
-    geometry.superblock_bytes = choice.superblock_bytes;
-    geometry.pages_per_superblock = choice.pages_per_superblock;
+    const Result<SuperblockChoice> choice =
+        ChooseSuperblock(group.num_parts, group.part_page_bytes);
+    if (!choice) {
+      return Error{choice.error().kind,
+                   "groups[" + std::to_string(index) + "]: " + choice.error().message};
+    }
+    geometry.superblock_bytes = choice->superblock_bytes;
+    geometry.pages_per_superblock = choice->pages_per_superblock;
   }
   return geometry;
 }
@@ -69,6 +77,10 @@ Result<KvGroupGeometry> ReadGroup(const kvrm_config& config, uint32_t index) {
 Status ReadLayers(const kvrm_config& config, KvGeometry& geometry) {
   if (config.num_layers > kMaxLayers) {
     return OutOfRange("num_layers: ", config.num_layers, "at most " + std::to_string(kMaxLayers));
+  }
+  if (config.num_layers > 0 && config.num_groups > 1 && config.layer_group == nullptr) {
+    return InvalidInput("layer_group is NULL: with " + std::to_string(config.num_groups) +
+                        " groups it has to name the group of each layer");
   }
   uint32_t next_part[kMaxKvGroups] = {};
   for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
@@ -140,6 +152,7 @@ Status ReadLimits(const kvrm_config& config, RuntimeSetup& setup) {
   if (config.kv_keep_bytes != 0) pager.kv_keep_bytes = config.kv_keep_bytes;
   pager.max_slots = config.max_slots == 0 ? kDefaultSlots : config.max_slots;
   pager.max_seq_tokens = config.max_seq_tokens;
+  if (pager.max_seq_tokens == 0) return OutOfRange("max_seq_tokens: ", 0, "at least 1");
   pager.max_step_tokens =
       config.max_step_tokens == 0 ? config.max_seq_tokens : config.max_step_tokens;
   if (pager.max_step_tokens > pager.max_seq_tokens) {
@@ -177,6 +190,19 @@ uint32_t MaxPages(const PagerConfig& pager) {
 }
 
 }  // namespace
+
+Status CheckPrefixIndex(const PagerConfig& pager) {
+  const std::vector<KvGroupGeometry>& groups = pager.geometry.groups;
+  for (uint32_t g = 1; g < groups.size() && pager.prefix_index; ++g) {
+    if (groups[g].page_tokens == groups[0].page_tokens) continue;
+    return Unsupported(Field("groups", 0, "page_tokens") + std::to_string(groups[0].page_tokens) +
+                       ", " + Field("groups", g, "page_tokens") +
+                       std::to_string(groups[g].page_tokens) +
+                       "; the prefix index needs one page size: make them equal, or set "
+                       "KVRM_CONFIG_NO_PREFIX_INDEX");
+  }
+  return Ok();
+}
 
 Result<RuntimeSetup> ReadConfig(const kvrm_config* given) {
   constexpr uint32_t kKnownFlags =

@@ -147,6 +147,7 @@ kvrm_status kvrm_get_page_copies(const kvrm_runtime* runtime, const kvrm_train**
     if (trains == nullptr || num_trains == nullptr) return NullOutput(r, "an output");
     *trains = reinterpret_cast<const kvrm_train*>(r.page_copy_trains.data());
     *num_trains = static_cast<uint32_t>(r.page_copy_trains.size());
+    r.copies_asked = true;
     return KVRM_OK;
   });
 }

@@ -2,6 +2,7 @@
 #include "capi/runtime.h"
 
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/superblock.h"
@@ -29,9 +30,18 @@ kvrm_status AfterFault(const kvrm_runtime& runtime, kvrm_status status, const ch
 
 namespace {
 
+// The pager names its own structs; its caller knows a kvrm_config.
+Result<std::unique_ptr<Pager>> CreatePager(const PagerConfig& config) {
+  Result<std::unique_ptr<Pager>> pager = Pager::Create(config);
+  constexpr std::string_view kInner = "geometry.";
+  if (pager || pager.error().message.rfind(kInner, 0) != 0) return pager;
+  return Error{pager.error().kind, pager.error().message.substr(kInner.size())};
+}
+
 Result<std::unique_ptr<kvrm_runtime>> CreateRuntime(const kvrm_config* config) {
   KVRM_ASSIGN_OR_RETURN(RuntimeSetup setup, ReadConfig(config));
-  KVRM_ASSIGN_OR_RETURN(auto pager, Pager::Create(setup.pager));
+  KVRM_ASSIGN_OR_RETURN(auto pager, CreatePager(setup.pager));
+  KVRM_RETURN_IF_ERROR(CheckPrefixIndex(setup.pager));
   KVRM_ASSIGN_OR_RETURN(auto frames, FrameBuilder::Create(setup.pager.geometry, setup.capacity));
   std::unique_ptr<WindowResidency> windows;
   if (setup.has_windows) {

@@ -32,6 +32,8 @@ struct RuntimeSetup {
 
 // Errors: a size, a pointer or a value out of range, by its field's name.
 Result<RuntimeSetup> ReadConfig(const kvrm_config* config);
+// Requires: the pager takes the groups. Errors: page sizes for which there is no prefix index.
+Status CheckPrefixIndex(const PagerConfig& pager);
 // The C form of a group's geometry.
 kvrm_group_config DescribeGroup(const KvGroupGeometry& group);
 
@@ -62,6 +64,7 @@ struct kvrm_runtime {
   kvrm::FrameView view;  // of the last commit
   kvrm::FrameHead previous_head = {};
   std::span<const kvrm::Train> page_copy_trains;  // of the last commit
+  mutable bool copies_asked = true;               // by the caller, if there are any
   std::vector<kvrm_row_input> row_inputs;         // of the last commit
   std::vector<kvrm::Row> rows;                    // scratch
   std::vector<kvrm::SlotHead> slot_heads;         // scratch

@@ -87,9 +87,39 @@ TEST(CapiSequence, ReserveSaysWhatIsMissingAndWhatCanNeverFit) {
   EXPECT_EQ(missing, 1u);
   EXPECT_EQ(rt.Info(first).num_tokens, 64u);
   EXPECT_EQ(rt.Reserve(first, 112), KVRM_OK);
-  ExpectRefused(rt, KVRM_UNSERVICEABLE, "max_seq_tokens", [&] { return rt.Reserve(second, 129); });
-  ExpectRefused(rt, KVRM_INVALID, "hint_tokens: 5",
+  ExpectRefused(rt, KVRM_UNSERVICEABLE, "num_tokens: 129, max_seq_tokens is 128",
+                [&] { return rt.Reserve(second, 129); });
+  ExpectRefused(rt, KVRM_DEFERRED, "1 pages are missing",
                 [&] { return kvrm_reserve(rt, third, 70, 5, nullptr); });
+}
+
+TEST(CapiSequence, WhatKvBytesCanNeverHoldIsSaidInPlaces) {
+  RuntimeConfig made;
+  made.config.max_seq_tokens = 1000;
+  TestRuntime rt(made.config);
+  rt.Begin();
+  const kvrm_seq seq = rt.Open();
+  ExpectRefused(rt, KVRM_INVALID, "max_step_tokens is 64", [&] { return rt.Reserve(seq, 241); });
+  made.config.max_step_tokens = 1000;
+  TestRuntime wide(made.config);
+  wide.Begin();
+  const kvrm_seq other = wide.Open();
+  ExpectRefused(wide, KVRM_UNSERVICEABLE, "num_tokens: 241, kv_bytes hold 240 places",
+                [&] { return wide.Reserve(other, 241); });
+  EXPECT_EQ(wide.Reserve(other, 240), KVRM_OK);
+}
+
+TEST(CapiSequence, AHintBelowTheReservedLengthIsTheReservedLength) {
+  TestRuntime rt, hinted;
+  for (TestRuntime* each : {&rt, &hinted}) {
+    each->Begin();
+    const kvrm_seq seq = each->Open();
+    ASSERT_EQ(kvrm_reserve(*each, seq, 40, each == &rt ? 40 : 3, nullptr), KVRM_OK);
+    EXPECT_EQ(each->Info(seq).num_tokens, 40u);
+    each->Finish({seq});
+  }
+  const kvrm_books plain = rt.Books(), low = hinted.Books();
+  EXPECT_EQ(std::memcmp(&plain, &low, sizeof plain), 0);
 }
 
 TEST(CapiSequence, OneStepGivesASequenceAtMostMaxStepTokens) {

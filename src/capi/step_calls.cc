@@ -19,6 +19,30 @@ kvrm_status StatusOf(const kvrm_runtime& runtime, const Reservation& reservation
   return KVRM_BROKEN;
 }
 
+// Rows that wait in a window may have to leave it for the last epoch's rows: the plan says so,
+// once, and takes them for published.
+kvrm_status CheckPlanAsked(const kvrm_runtime& runtime) {
+  const bool rows_wait = runtime.windows != nullptr && runtime.setup.windows.publish_age_steps > 0;
+  if (!rows_wait || runtime.epoch == 0 || runtime.planned) return KVRM_OK;
+  if (runtime.view.head->num_rows == 0) return KVRM_OK;
+  return runtime.error.Set(KVRM_INVALID,
+                           "epoch %llu has a window plan that nobody asked for: carry out "
+                           "kvrm_window_plan first, also when the epoch is given up",
+                           static_cast<unsigned long long>(runtime.epoch));
+}
+
+// Of a sequence that can never be so long.
+kvrm_status TooLong(const kvrm_runtime& runtime, uint32_t num_tokens) {
+  const uint32_t most = runtime.setup.pager.max_seq_tokens;
+  if (num_tokens > most) {
+    return runtime.error.Set(KVRM_UNSERVICEABLE, "num_tokens: %u, max_seq_tokens is %u", num_tokens,
+                             most);
+  }
+  return runtime.error.Set(
+      KVRM_UNSERVICEABLE, "num_tokens: %u, kv_bytes hold %llu places of one sequence at most",
+      num_tokens, static_cast<unsigned long long>(runtime.pager->max_tokens()));
+}
+
 // Of a sequence that alias or adopt is about to fill.
 kvrm_status CheckEmpty(const kvrm_runtime& runtime, kvrm_seq seq) {
   if (runtime.pager->num_tokens(SeqId{seq}) == 0) return KVRM_OK;
@@ -29,6 +53,7 @@ kvrm_status CheckEmpty(const kvrm_runtime& runtime, kvrm_seq seq) {
 
 kvrm_status kvrm_begin_step(kvrm_runtime* runtime) {
   return Call(runtime, When::kBetweenSteps, [](kvrm_runtime& r) -> kvrm_status {
+    if (const kvrm_status status = CheckPlanAsked(r); status != KVRM_OK) return status;
     r.pager->BeginStep();
     r.ledger.BeginStep();
     r.in_step = true;
@@ -62,10 +87,6 @@ kvrm_status kvrm_reserve(kvrm_runtime* runtime, kvrm_seq seq, uint32_t num_token
   return Call(runtime, When::kInStep, [&](kvrm_runtime& r) -> kvrm_status {
     SequenceLedger::Sequence* sequence = FindOpen(r, "seq", seq);
     if (sequence == nullptr) return KVRM_INVALID;
-    if (hint_tokens != 0 && hint_tokens < num_tokens) {
-      return r.error.Set(KVRM_INVALID, "hint_tokens: %u, must be 0 or at least num_tokens, %u",
-                         hint_tokens, num_tokens);
-    }
     const uint32_t most = r.setup.pager.max_step_tokens;
     if (num_tokens > sequence->new_from && num_tokens - sequence->new_from > most &&
         num_tokens <= r.setup.pager.max_seq_tokens) {
@@ -73,11 +94,13 @@ kvrm_status kvrm_reserve(kvrm_runtime* runtime, kvrm_seq seq, uint32_t num_token
                          num_tokens, num_tokens - sequence->new_from, most);
     }
     r.ledger.Touch(*sequence);
-    const Reservation reservation = r.pager->Reserve(SeqId{seq}, num_tokens, hint_tokens);
+    const uint32_t hint = hint_tokens < num_tokens ? 0 : hint_tokens;
+    const Reservation reservation = r.pager->Reserve(SeqId{seq}, num_tokens, hint);
     if (reservation.status == ReserveStatus::kDeferred && missing_pages != nullptr) {
       *missing_pages = reservation.missing_pages;
     }
-    return StatusOf(r, reservation, "above what max_seq_tokens or kv_bytes allow one sequence");
+    if (reservation.status == ReserveStatus::kUnserviceable) return TooLong(r, num_tokens);
+    return StatusOf(r, reservation, "");
   });
 }
 
@@ -187,6 +210,9 @@ kvrm_status kvrm_step_done(kvrm_runtime* runtime, uint64_t epoch) {
       return r.error.Set(KVRM_INVALID, "epoch: %llu was not committed, the last is %llu",
                          static_cast<unsigned long long>(epoch),
                          static_cast<unsigned long long>(r.epoch));
+    }
+    if (epoch == r.epoch) {
+      if (const kvrm_status status = CheckCopiesAsked(r); status != KVRM_OK) return status;
     }
     r.pager->StepDone(epoch);
     return KVRM_OK;

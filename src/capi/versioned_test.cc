@@ -108,6 +108,20 @@ TEST(CapiVersioned, ConfigsOutOfRangeAreRefusedByField) {
     m.groups[0].page_tokens = 12;
     m.config.flags = 0;
   });
+  const auto refused_group = [&](kvrm_status status, const std::string& text, auto&& change) {
+    refused(status, text.c_str(), change);
+    EXPECT_EQ(std::string(kvrm_last_error(nullptr)).rfind("groups[1]", 0), 0u)
+        << kvrm_last_error(nullptr);  // one name, whoever refuses
+  };
+  refused_group(KVRM_INVALID, "part_page_bytes: 0", [](M& m) { m.groups[1].part_page_bytes = 0; });
+  refused_group(KVRM_INVALID, "num_parts: 0", [](M& m) { m.groups[1].num_parts = 0; });
+  refused_group(KVRM_INVALID, "superblock_bytes: 7",
+                [](M& m) { m.groups[1].superblock_bytes = 7; });
+  refused_group(KVRM_INVALID, "window_tokens: 0", [](M& m) { m.groups[1].window_tokens = 0; });
+  refused_group(KVRM_UNSUPPORTED, "above the limit", [](M& m) {
+    m.groups[1].num_parts = 1u << 31;
+    m.groups[1].superblock_bytes = m.groups[1].pages_per_superblock = 0;
+  });
   refused(KVRM_INVALID, "groups[1].size: 44", [](M& m) { m.groups[1].size = 44; });
   refused(KVRM_INVALID, "window_tokens", [](M& m) { m.groups[0].window_tokens = 5; });
   refused(KVRM_INVALID, "max_step_tokens: 129", [](M& m) { m.config.max_step_tokens = 129; });
@@ -132,7 +146,24 @@ TEST(CapiVersioned, ConfigsOutOfRangeAreRefusedByField) {
     m.config.num_layers = 2;
     m.config.layer_group = layers;
   });
-  refused(KVRM_INVALID, "layer_part[2]: 2", [](M& m) { m.config.num_layers = 3; });
+  refused(KVRM_INVALID, "layer_part[2]: 2", [](M& m) {
+    m.config.num_groups = 1;
+    m.config.num_layers = 3;
+  });
+  refused(KVRM_INVALID, "layer_group is NULL: with 2", [](M& m) { m.config.num_layers = 1; });
+  refused(KVRM_INVALID, "max_seq_tokens: 0", [](M& m) { m.config.max_seq_tokens = 0; });
+}
+
+TEST(CapiVersioned, PageSizesThatNoPrefixIndexCanServeNeedItsFlag) {
+  RuntimeConfig made(/*sliding=*/true);
+  made.groups[1].page_tokens = 32;
+  EXPECT_EQ(Create(made.config), KVRM_UNSUPPORTED);
+  const std::string text = kvrm_last_error(nullptr);
+  EXPECT_NE(text.find("groups[0].page_tokens: 16"), std::string::npos) << text;
+  EXPECT_NE(text.find("groups[1].page_tokens: 32"), std::string::npos) << text;
+  EXPECT_NE(text.find("KVRM_CONFIG_NO_PREFIX_INDEX"), std::string::npos) << text;
+  made.config.flags |= KVRM_CONFIG_NO_PREFIX_INDEX;
+  EXPECT_EQ(Create(made.config), KVRM_OK) << kvrm_last_error(nullptr);
 }
 
 TEST(CapiVersioned, LayersMayShareAPart) {

@@ -163,6 +163,49 @@ TEST(CapiWindow, AnEpochThatDidNotRunIsTrimmedBeforeItsSequenceGoesOn) {
   rt.ExpectWindow(seq, 25);
 }
 
+TEST(CapiWindow, AForkWhoseFirstEpochIsGivenUpStillFindsItsOriginsBytes) {
+  WindowedRuntime rt;
+  const kvrm_seq src = rt.Decoded(20);
+  rt.Begin();
+  const kvrm_seq fork = rt.Open();
+  ASSERT_EQ(kvrm_alias(rt, fork, src, 20), KVRM_OK);
+  ASSERT_EQ(rt.Reserve(fork, 21), KVRM_OK);
+  std::vector<kvrm_row_input> rows;
+  rt.AddRows(fork, rows);
+  ASSERT_EQ(rt.Commit(rows), KVRM_OK) << rt.error();
+  EXPECT_EQ(kvrm_step_done(rt, rt.epoch()), KVRM_INVALID);  // the decoder failed, and nothing ran
+  EXPECT_GT(rt.RunPageCopies(), 0u);
+  ASSERT_EQ(kvrm_step_done(rt, rt.epoch()), KVRM_OK) << rt.error();
+  rt.Begin();
+  ASSERT_EQ(kvrm_trim(rt, fork, 20), KVRM_OK);
+  ASSERT_EQ(rt.Reserve(fork, 21), KVRM_OK);
+  rt.Decode({fork});
+  rt.ExpectWindow(fork, 21);
+  rt.ExpectWindow(src, 20);
+}
+
+TEST(CapiWindow, RowsThatAPlanPublishesAreNotForgottenWithTheirEpoch) {
+  WindowedRuntime rt(/*publish_age_steps=*/3);
+  const kvrm_seq seq = rt.Decoded(40);
+  rt.Begin();
+  ASSERT_EQ(rt.Reserve(seq, 80), KVRM_OK);
+  rt.Decode({seq});
+  rt.Begin();
+  ASSERT_EQ(rt.Reserve(seq, 120), KVRM_OK);  // the ring of 96 goes round: the first rows must leave
+  std::vector<kvrm_row_input> rows;
+  rt.AddRows(seq, rows);
+  ASSERT_EQ(rt.Commit(rows), KVRM_OK) << rt.error();
+  EXPECT_EQ(kvrm_begin_step(rt), KVRM_INVALID);
+  EXPECT_NE(rt.error().find("kvrm_window_plan"), std::string::npos) << rt.error();
+  EXPECT_GT(rt.Plan(), 0u);
+  ASSERT_EQ(kvrm_step_done(rt, rt.epoch()), KVRM_OK);
+  rt.Begin();
+  ASSERT_EQ(kvrm_trim(rt, seq, 80), KVRM_OK) << rt.error();
+  ASSERT_EQ(rt.Reserve(seq, 81), KVRM_OK);
+  rt.Decode({seq});
+  rt.ExpectWindow(seq, 81);
+}
+
 TEST(CapiWindow, PlansAndAcknowledgesComeInOrder) {
   WindowedRuntime rt;
   const kvrm_train* trains = nullptr;

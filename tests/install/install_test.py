@@ -29,6 +29,10 @@ def cc():
     return os.environ.get("CC", "cc")
 
 
+def cxx():
+    return os.environ.get("CXX", "c++")
+
+
 def pkg_config(*options):
     environment = {**os.environ, "PKG_CONFIG_PATH": "", "PKG_CONFIG_LIBDIR": str(library_dir() / "pkgconfig")}
     return run("pkg-config", *options, "kvrm", env=environment).split()
@@ -73,7 +77,8 @@ class InstallTest(unittest.TestCase):
         names = sorted(str(path.relative_to(PREFIX)) for path in PREFIX.rglob("*") if path.is_file())
         patterns = [r"include/kvrm/(kvrm\.h|kvrm\.hpp|types\.h)", r"lib.*/libkvrm\.(a|so[\d.]*)",
                     r"lib.*/cmake/kvrm/kvrm(Config|ConfigVersion|Targets(-\w+)?)\.cmake",
-                    r"lib.*/pkgconfig/kvrm\.pc"]
+                    r"lib.*/pkgconfig/kvrm\.pc",
+                    r"share/doc/kvrm/(embedding\.md|frame\.md|examples/(\w+/\w+\.(c|cc|h)|CMakeLists\.txt))"]
         for name in names:
             self.assertTrue(any(re.fullmatch(pattern, name) for pattern in patterns), name)
         for path in [*PREFIX.rglob("*.cmake"), *PREFIX.rglob("*.pc")]:
@@ -86,9 +91,7 @@ class InstallTest(unittest.TestCase):
         self.assertEqual(pkg_config("--modversion"), [".".join(numbers)])
 
     def test_examples_run_by_find_package(self):
-        sources = WORK / "examples"  # a copy, so that no header of this tree is near
-        shutil.rmtree(sources, ignore_errors=True)
-        shutil.copytree(ROOT / "examples", sources)
+        sources = PREFIX / "share/doc/kvrm/examples"
         run(CMAKE, "-S", sources, "-B", WORK / "by-cmake", "-DCMAKE_BUILD_TYPE=Release",
             f"-DCMAKE_PREFIX_PATH={PREFIX}", "-DCMAKE_C_FLAGS=-Werror", "-DCMAKE_CXX_FLAGS=-Werror")
         run(CMAKE, "--build", WORK / "by-cmake")
@@ -114,6 +117,14 @@ class InstallTest(unittest.TestCase):
         run(CMAKE, "--build", folder / "build")
         for library in ["kvrm", "static"]:
             run(folder / "build" / f"main_{library}")
+
+    def test_a_missing_xxhash_is_said_when_configuring(self):
+        shutil.rmtree(WORK / "no-xxhash", ignore_errors=True)
+        result = subprocess.run([CMAKE, "-S", ROOT, "-B", WORK / "no-xxhash", "-DKVRM_HEART_ONLY=ON",
+                                 f"-DCMAKE_FIND_ROOT_PATH={WORK / 'nowhere'}",
+                                 "-DCMAKE_FIND_ROOT_PATH_MODE_INCLUDE=ONLY"], capture_output=True, text=True)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("libxxhash-dev", result.stderr)
 
     def test_an_example_runs_by_pkg_config(self):
         sources = sorted((ROOT / "examples/static_executor").glob("*.c"))
@@ -143,6 +154,15 @@ class EmbeddingPageTest(unittest.TestCase):
         run(cc(), "-std=c11", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-o", program, source,
             *pkg_config("--cflags", "--libs"), f"-Wl,-rpath,{library_dir()}")
         self.assertIn(" 0 violations", run(program))
+
+    def test_its_cpp_program_builds_and_runs(self):
+        blocks = re.findall(r"^```cpp\n(.*?)^```$", self.page, re.M | re.S)
+        source = WORK / "embedding.cc"
+        source.write_text("\n".join(blocks))
+        program = WORK / "embedding-cpp"
+        run(cxx(), "-std=c++17", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-o", program, source,
+            *pkg_config("--cflags", "--libs"), f"-Wl,-rpath,{library_dir()}")
+        self.assertIn("7 rows", run(program))
 
     def test_it_names_every_call_and_no_other(self):
         listed = set((ROOT / "src/capi/exports.txt").read_text().split())
