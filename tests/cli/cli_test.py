@@ -464,6 +464,79 @@ class Cli(WithRandomModel):
         self.assertIn("best peer t/s", text.stdout.decode())
         self.assertIn("8 streams x 512 over 1 stream x 512:", text.stdout.decode())
 
+    # ---- bench serve
+
+    def test_LoadAsksWhatTheWorkloadSaysAndKeepsEveryRequest(self):
+        self.path("t.csv", b"row,arrival_us,prompt_tokens,output_tokens\n0,0,5,7\n1,90000,400,7\n")
+        workload = self.path("w.toml", b"""
+api = "completions"
+requests = 3
+itl-ms = 60000
+[streams]
+clients = 2
+prompt-tokens = 8
+output-tokens = 10
+[traced]
+arrivals = "trace"
+trace = "t.csv"
+speed = 2
+prompt-tokens = "trace"
+output-tokens = "trace"
+""")
+        samples, page = self.path("s.jsonl"), self.path("p.html")
+        process = start("serve", "-m", self.model, "--port", "0")
+        url = self.wait_for_url(process)
+        result = run("bench", "serve", url, "-w", workload, "--json", "--samples", samples, "--html",
+                     page, "--server-pid", process.pid, "--set", "streams.output-tokens=9")
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        self.assert_ok(result)
+        line = json.loads(result.stdout)
+        self.assertLessEqual({"schema", "machine", "date", "noisy", "command", "own_cpu_percent",
+                              "server_cpu_percent"}, line.keys())
+        self.assertEqual((line["test"], line["context_tokens"]), ("serve w", 256))
+        streams, traced = line["sources"]
+        self.assertEqual((streams["due"], streams["outcomes"]["done"]), (3, 3))
+        self.assertEqual(streams["output_tokens"], 27)
+        # A word is several tokens of this byte vocabulary: the second row fits neither way.
+        self.assertEqual((traced["due"], traced["cut_requests"]), (2, 1))
+        lines = [json.loads(text) for text in samples.read_text().splitlines()]
+        self.assertEqual([each["id"] for each in lines], list(range(5)))
+        due_us = [each["due_us"] for each in lines if each["source"] == "traced"]
+        self.assertEqual(due_us[1] - due_us[0], 45000)
+        self.assertTrue(page.read_text().startswith("<!doctype html>"))
+
+    def test_LoadSaysWhatItCannotDo(self):
+        workload = self.path("w1.toml", b"[a]\n")
+        with socket.socket() as taken:  # bound and not listening: nobody answers
+            taken.bind(("127.0.0.1", 0))
+            url = "http://127.0.0.1:%d" % taken.getsockname()[1]
+            for words, code, parts in (
+                    ((), 2, ("URL",)),
+                    ((url,), 2, ("--workload",)),
+                    ((url, "-w", self.path("none.toml")), 1, ("none.toml",)),
+                    ((url, "-w", self.path("w2.toml", b"[a]\nclients = x\n")), 1,
+                     ("a.clients", "'x'")),
+                    ((url, "-w", self.path("w3.toml", b"[a]\narrivals=trace\ntrace=no.csv\n")), 1,
+                     ("no.csv", "--data")),
+                    (("https://h", "-w", workload), 1, ("https://h", "http://HOST")),
+                    ((url, "-w", workload, "--header", "bad"), 1, ("--header", "'bad'")),
+                    ((url, "-w", workload), 1, (url, "refused")),
+                    ((url, "-w", workload, "--model-id", "m", "--set", "context=99", "--samples",
+                      self.path("no/s")), 1, ("--samples", "no/s"))):
+                self.assert_fails(run("bench", "serve", *words), code, *parts)
+
+    def test_LoadWithoutOneWholeAnswerFails(self):
+        workload = self.path("w4.toml", b"requests = 2\n[a]\n")
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            url = "http://127.0.0.1:%d" % taken.getsockname()[1]
+            result = run("bench", "serve", url, "-w", workload, "--json", "--model-id", "m", "--set",
+                         "context=99")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(b"no request was answered whole", result.stderr)
+        self.assertEqual(json.loads(result.stdout)["all"]["outcomes"]["connect"], 2)
+
     # ---- serve
 
     def test_ServeAnswersHealthAndEndsOnSigterm(self):
