@@ -108,11 +108,12 @@ KVRM_API kvrm_status kvrm_can_trim(const kvrm_runtime* runtime, kvrm_seq seq, ui
  * could see them; never the last page, nor what this step writes. Lossy: the frame says so. */
 KVRM_API kvrm_status kvrm_trim_pages(kvrm_runtime* runtime, kvrm_seq seq, uint32_t group,
                                      uint32_t begin_token, uint32_t end_token);
-/* [S] Remembers where `seq` stands. NO_ROOM: too many savepoints in this step. */
-KVRM_API kvrm_status kvrm_mark(kvrm_runtime* runtime, kvrm_seq seq, uint32_t* savepoint);
+/* [S] Remembers where `seq` stands. `*savepoint` is a number that this runtime never gives again.
+ * NO_ROOM: too many savepoints in this step. */
+KVRM_API kvrm_status kvrm_mark(kvrm_runtime* runtime, kvrm_seq seq, uint64_t* savepoint);
 /* [S] Undoes every edit of that savepoint's sequence since; edits of others stand. Savepoints that
  * were marked later, of any sequence, are void. */
-KVRM_API kvrm_status kvrm_rollback(kvrm_runtime* runtime, uint32_t savepoint);
+KVRM_API kvrm_status kvrm_rollback(kvrm_runtime* runtime, uint64_t savepoint);
 /* [S] Publishes the step as `epoch`: the last one + 1; the first is 1. Rows of one sequence stand
  * together, ascending in kv_index; those that write are exactly its new places, each once. `out`
  * may be NULL. INVALID leaves the step open, as it was. NO_ROOM: more edits than a frame holds;
@@ -134,7 +135,8 @@ KVRM_API kvrm_status kvrm_step_done(kvrm_runtime* runtime, uint64_t epoch);
  * may make system calls of some length; call it once after each step. */
 KVRM_API kvrm_status kvrm_maintain(kvrm_runtime* runtime, uint32_t idle, uint32_t* more);
 
-/* ---- prefix index: pages that are written, found by the tokens that they hold */
+/* ---- prefix index: pages that are written, found by the tokens that they hold. All groups have the
+ * same page_tokens, or there is none (KVRM_CONFIG_NO_PREFIX_INDEX: nothing enters, nothing matches) */
 
 /* [*] How many places of a prompt adopt could give now. Costs the prompt's pages. */
 KVRM_API kvrm_status kvrm_prefix_match(kvrm_runtime* runtime, const kvrm_salt* salt,

@@ -187,7 +187,7 @@ class Runtime {
 
 // Where a sequence stood, for Step::Rollback; of one step.
 struct Savepoint {
-  uint32_t number = 0;
+  uint64_t number = 0;
 };
 
 // A step; ends by Commit, else it is rolled back. Must not outlive its runtime.

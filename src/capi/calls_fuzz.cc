@@ -203,8 +203,9 @@ class Session {
         return kvrm_trim_pages(runtime_, seq, group, begin, in_.Number(110));
       }
       case 10: {
-        const kvrm_status status = kvrm_mark(runtime_, Seq(), in_.Maybe(&number));
-        if (status == KVRM_OK) mark_ = number;
+        uint64_t mark = 0;
+        const kvrm_status status = kvrm_mark(runtime_, Seq(), in_.Maybe(&mark));
+        if (status == KVRM_OK) mark_ = mark;
         return status;
       }
       case 11:
@@ -316,7 +317,7 @@ class Session {
   std::vector<int32_t> tokens_;
   std::vector<unsigned char> windows_[2];
   uint64_t epoch_ = 0;
-  uint32_t mark_ = 0;
+  uint64_t mark_ = 0;
 };
 
 }  // namespace

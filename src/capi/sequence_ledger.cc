@@ -1,5 +1,6 @@
 #include "capi/sequence_ledger.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "base/check.h"
@@ -20,7 +21,6 @@ SequenceLedger::SequenceLedger(uint32_t max_slots)
 void SequenceLedger::BeginStep() {
   ++step_;
   touched_.clear();
-  first_mark_ += static_cast<uint32_t>(marks_.size());
   marks_.clear();
 }
 
@@ -66,24 +66,24 @@ void SequenceLedger::RollbackStep() {
   }
 }
 
-uint32_t SequenceLedger::AddMark(const Pager::Savepoint& savepoint, Sequence& sequence) {
+uint64_t SequenceLedger::AddMark(const Pager::Savepoint& savepoint, Sequence& sequence) {
   Touch(sequence);  // so that what RollbackTo restores is known to be this step's
-  marks_.push_back({savepoint, sequence});
-  return first_mark_ + static_cast<uint32_t>(marks_.size()) - 1;
+  marks_.push_back({++last_mark_, savepoint, sequence});
+  return last_mark_;
 }
 
-const SequenceLedger::Mark* SequenceLedger::FindMark(uint32_t number) const {
-  const uint32_t index = number - first_mark_;  // wraps for an older step's
-  return index < marks_.size() ? &marks_[index] : nullptr;
+const SequenceLedger::Mark* SequenceLedger::FindMark(uint64_t number) const {
+  const auto before = [](const Mark& mark, uint64_t wanted) { return mark.number < wanted; };
+  const auto found = std::lower_bound(marks_.begin(), marks_.end(), number, before);
+  return found != marks_.end() && found->number == number ? &*found : nullptr;
 }
 
-void SequenceLedger::RollbackTo(uint32_t number) {
-  const uint32_t index = number - first_mark_;
-  const Sequence before = marks_[index].sequence;
+void SequenceLedger::RollbackTo(const Mark& mark) {
+  const Sequence before = mark.sequence;
   Sequence& sequence = slots_[SlotOf(before.seq)];
   if (sequence.use != before.use) ++num_open_;  // closed since
   sequence = before;
-  marks_.erase(marks_.begin() + index + 1, marks_.end());
+  marks_.erase(marks_.begin() + (&mark - marks_.data()) + 1, marks_.end());
 }
 
 }  // namespace kvrm

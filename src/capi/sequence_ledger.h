@@ -56,26 +56,28 @@ class SequenceLedger {
   void Commit(const Pager& pager, bool computed);
   void RollbackStep();
 
-  // ---- savepoints of this step, by their place on a stack
+  // ---- savepoints of this step: a stack; no number is ever given twice
   struct Mark {
+    uint64_t number = 0;
     Pager::Savepoint savepoint;
     Sequence sequence;
   };
   bool CanMark() const { return marks_.size() < marks_.capacity(); }
   // Requires: CanMark(). Returns its number.
-  uint32_t AddMark(const Pager::Savepoint& savepoint, Sequence& sequence);
-  const Mark* FindMark(uint32_t number) const;
-  // Restores the sequence of that mark and voids the marks after it.
-  void RollbackTo(uint32_t number);
+  uint64_t AddMark(const Pager::Savepoint& savepoint, Sequence& sequence);
+  // nullptr: void, or of another step. O(log marks).
+  const Mark* FindMark(uint64_t number) const;
+  // Restores the sequence of that mark and voids the marks after it. Requires: `mark` was found.
+  void RollbackTo(const Mark& mark);
 
  private:
   const uint32_t slot_mask_;     // the pager's ids name their slot in their low bits
   std::vector<Sequence> slots_;  // [max_slots]
   std::vector<Sequence> saved_;  // [max_slots], as it was before this step
   std::vector<uint16_t> touched_;
-  std::vector<Mark> marks_;
+  std::vector<Mark> marks_;  // ascending number
   uint64_t step_ = 0;
-  uint32_t first_mark_ = 0;  // number of marks_[0]: numbers of older steps are void
+  uint64_t last_mark_ = 0;  // number that was given last
   uint32_t num_open_ = 0;
 };
 

@@ -23,6 +23,7 @@ TEST(CapiSequence, EditsOutsideAStepAreRefused) {
   TestRuntime rt;
   const kvrm_seq seq = rt.Grown(20);
   kvrm_seq out = 0;
+  uint64_t mark = 0;
   const std::function<kvrm_status()> edits[] = {
       [&] { return kvrm_open(rt, &out); },
       [&] { return kvrm_close(rt, seq); },
@@ -30,7 +31,7 @@ TEST(CapiSequence, EditsOutsideAStepAreRefused) {
       [&] { return kvrm_alias(rt, seq, seq, 1); },
       [&] { return kvrm_trim(rt, seq, 0); },
       [&] { return kvrm_trim_pages(rt, seq, 0, 0, 16); },
-      [&] { return kvrm_mark(rt, seq, &out); },
+      [&] { return kvrm_mark(rt, seq, &mark); },
       [&] { return kvrm_rollback(rt, 0); },
       [&] { return kvrm_rollback_step(rt); },
   };
@@ -182,7 +183,7 @@ TEST(CapiSequence, SavepointsUndoOneSequenceAndVoidLaterOnes) {
   const kvrm_seq a = rt.Grown(20);
   const kvrm_seq b = rt.Grown(20);
   rt.Begin();
-  uint32_t mark_a = 0, mark_b = 0;
+  uint64_t mark_a = 0, mark_b = 0;
   ASSERT_EQ(kvrm_mark(rt, a, &mark_a), KVRM_OK);
   ASSERT_EQ(rt.Reserve(a, 40), KVRM_OK);
   ASSERT_EQ(kvrm_mark(rt, b, &mark_b), KVRM_OK);
@@ -202,12 +203,38 @@ TEST(CapiSequence, SavepointsUndoOneSequenceAndVoidLaterOnes) {
   EXPECT_EQ(rt.Violations(), "");
 }
 
+TEST(CapiSequence, ANumberOfAVoidSavepointIsNeverGivenAgain) {
+  TestRuntime rt;
+  const kvrm_seq a = rt.Grown(20);
+  const kvrm_seq b = rt.Grown(20);
+  rt.Begin();
+  uint64_t first = 0, second = 0, third = 0, fourth = 0;
+  ASSERT_EQ(kvrm_mark(rt, a, &first), KVRM_OK);
+  ASSERT_EQ(kvrm_mark(rt, b, &second), KVRM_OK);
+  ASSERT_EQ(kvrm_rollback(rt, first), KVRM_OK);  // voids the second
+  ASSERT_EQ(kvrm_mark(rt, a, &third), KVRM_OK);
+  ASSERT_EQ(rt.Reserve(a, 30), KVRM_OK);
+  EXPECT_EQ(kvrm_rollback(rt, second), KVRM_INVALID);
+  EXPECT_EQ(rt.Info(a).num_tokens, 30u);
+  ASSERT_EQ(kvrm_rollback(rt, third), KVRM_OK);
+  ASSERT_EQ(kvrm_rollback(rt, first), KVRM_OK);  // the third is void, the first stands
+  rt.Finish({});
+  rt.Begin();
+  ASSERT_EQ(kvrm_mark(rt, a, &fourth), KVRM_OK);
+  ASSERT_EQ(rt.Reserve(a, 30), KVRM_OK);
+  for (const uint64_t old : {uint64_t{0}, first, second, third}) {
+    EXPECT_EQ(kvrm_rollback(rt, old), KVRM_INVALID) << old;
+  }
+  EXPECT_EQ(rt.Info(a).num_tokens, 30u);
+  EXPECT_EQ(kvrm_rollback(rt, fourth), KVRM_OK);
+}
+
 TEST(CapiSequence, RollbackStepReopensTheClosedAndForgetsTheOpened) {
   TestRuntime rt;
   const kvrm_seq old_one = rt.Grown(20);
   const kvrm_books before = rt.Books();
   rt.Begin();
-  uint32_t mark = 0;
+  uint64_t mark = 0;
   ASSERT_EQ(kvrm_mark(rt, old_one, &mark), KVRM_OK);
   ASSERT_EQ(kvrm_rollback(rt, mark), KVRM_OK);
   ASSERT_EQ(kvrm_trim(rt, old_one, 2), KVRM_OK);
@@ -231,7 +258,7 @@ TEST(CapiSequence, MarksOfOneStepAreBounded) {
   TestRuntime rt;
   const kvrm_seq seq = rt.Grown(20);
   rt.Begin();
-  uint32_t mark = 0;
+  uint64_t mark = 0;
   for (int i = 0; i < 32; ++i) ASSERT_EQ(kvrm_mark(rt, seq, &mark), KVRM_OK);
   ExpectRefused(rt, KVRM_NO_ROOM, "savepoints", [&] { return kvrm_mark(rt, seq, &mark); });
 }

@@ -172,7 +172,7 @@ kvrm_status kvrm_trim_pages(kvrm_runtime* runtime, kvrm_seq seq, uint32_t group,
   });
 }
 
-kvrm_status kvrm_mark(kvrm_runtime* runtime, kvrm_seq seq, uint32_t* savepoint) {
+kvrm_status kvrm_mark(kvrm_runtime* runtime, kvrm_seq seq, uint64_t* savepoint) {
   return Call(runtime, When::kInStep, [&](kvrm_runtime& r) -> kvrm_status {
     if (savepoint == nullptr) return NullOutput(r, "savepoint");
     SequenceLedger::Sequence* sequence = FindOpen(r, "seq", seq);
@@ -183,14 +183,15 @@ kvrm_status kvrm_mark(kvrm_runtime* runtime, kvrm_seq seq, uint32_t* savepoint) 
   });
 }
 
-kvrm_status kvrm_rollback(kvrm_runtime* runtime, uint32_t savepoint) {
+kvrm_status kvrm_rollback(kvrm_runtime* runtime, uint64_t savepoint) {
   return Call(runtime, When::kInStep, [&](kvrm_runtime& r) -> kvrm_status {
     const SequenceLedger::Mark* mark = r.ledger.FindMark(savepoint);
     if (mark == nullptr) {
-      return r.error.Set(KVRM_INVALID, "savepoint: %u is void, or of another step", savepoint);
+      return r.error.Set(KVRM_INVALID, "savepoint: %llu is void, or of another step",
+                         static_cast<unsigned long long>(savepoint));
     }
     r.pager->Rollback(mark->savepoint);
-    r.ledger.RollbackTo(savepoint);
+    r.ledger.RollbackTo(*mark);
     return KVRM_OK;
   });
 }
