@@ -537,6 +537,27 @@ output-tokens = "trace"
         self.assertIn(b"no request was answered whole", result.stderr)
         self.assertEqual(json.loads(result.stdout)["all"]["outcomes"]["connect"], 2)
 
+    def test_CtrlCEndsALoadAndWhatWasSeenIsReported(self):
+        workload = self.path("w5.toml", b"api = completions\nduration-s = 600\n[a]\n"
+                                        b"prompt-tokens = 5\noutput-tokens = 3\n")
+        server = start("serve", "-m", self.model, "--port", "0")
+        url = self.wait_for_url(server)
+        load = start("bench", "serve", url, "-w", workload, "--json")
+        finished = 0
+        while finished < 2:
+            with urllib.request.urlopen(url + "/metrics", timeout=30) as response:
+                finished = sum(float(line.split()[-1]) for line in response.read().decode().splitlines()
+                               if line.startswith("kvrm_choices_finished_total{"))
+        load.send_signal(signal.SIGINT)
+        output, errors = load.communicate(timeout=60)
+        server.send_signal(signal.SIGTERM)
+        server.communicate(timeout=60)
+        self.assertEqual(load.returncode, 0, errors.decode())
+        line = json.loads(output)
+        self.assertTrue(line["interrupted"])
+        self.assertGreaterEqual(line["all"]["outcomes"]["done"], 1)
+        self.assertLessEqual(line["all"]["outcomes"]["unfinished"], 1)
+
     # ---- serve
 
     def test_ServeAnswersHealthAndEndsOnSigterm(self):
