@@ -1,6 +1,7 @@
 // Attention, one thread, SmolLM2-135M's heads (9 query, 3 KV, 64 wide): decode rows of 1, 8 and 32
-// sequences, and a prompt's rows in tiles of four, for chunks of 128, 256 and 512 tokens. Decode
-// cycles through copies of the cache (the layers of a step), so that it is read from memory.
+// sequences, and a prompt's rows in tiles of four, over fp16 and int8 pages, for chunks of 128, 256
+// and 512 tokens. Decode cycles through copies of the cache (the layers of a step), so that it is
+// read from memory.
 //
 // `token` = seconds per row and token; `bytes` = bytes of K and V read per second.
 #include <string>
@@ -9,6 +10,7 @@
 #include "attention_chunk.h"
 #include "ops_bench.h"
 #include "tensor/encoding.h"
+#include "tensor/kv_tile.h"
 
 namespace kvrm::bench {
 namespace {
@@ -16,7 +18,6 @@ namespace {
 constexpr uint32_t kHeads = 9;
 constexpr uint32_t kKvHeads = 3;
 constexpr uint32_t kHeadDim = 64;
-constexpr size_t kPageBytes = size_t{2} * ops::kPageTokens * kKvHeads * kHeadDim * 2;
 constexpr size_t kColdBytes = size_t{96} << 20;
 
 using AttentionFn = void (*)(const ops::AttentionArgs&, uint32_t, ops::Scratch);
@@ -32,23 +33,36 @@ struct Load {
   uint32_t batch;
   uint32_t context;
   uint32_t rows;
+  KvFormat format;
 };
+
+// fp16 values near 1; or any codes, with scales near 1/128.
+void FillPages(KvFormat format, size_t num_pages, std::byte* pages) {
+  const KvTile tile = KvTileOf(format, kHeadDim);
+  for (size_t head = 0; head < num_pages * kKvHeads; ++head, pages += tile.head_bytes) {
+    for (size_t i = 0; i < tile.head_bytes; i += 2) {
+      const bool scale = i >= tile.scales_begin && i < tile.v_begin;
+      pages[i] = static_cast<std::byte>((head + i) * 37 >> 3);
+      pages[i + 1] = format == KvFormat::kF16 ? std::byte{0x3B}
+                     : scale                  ? std::byte{0x20}
+                                              : static_cast<std::byte>((head + i) * 29 >> 2);
+    }
+  }
+}
 
 void Attention(benchmark::State& state, Load load, Chunk chunk) {
   const uint32_t pages = (load.context + ops::kPageTokens - 1) / ops::kPageTokens;
-  const size_t layer_bytes = size_t{load.batch} * pages * kPageBytes;
+  const size_t page_bytes = kKvHeads * KvTileOf(load.format, kHeadDim).head_bytes;
+  const size_t layer_bytes = size_t{load.batch} * pages * page_bytes;
   const size_t layers = std::max<size_t>(1, kColdBytes / layer_bytes);
   AlignedBytes cache(layers * layer_bytes);
-  for (size_t i = 0; i < layers * layer_bytes; i += 2) {  // halves near 1
-    cache.data()[i] = static_cast<std::byte>(i * 37 >> 3);
-    cache.data()[i + 1] = std::byte{0x3B};
-  }
+  FillPages(load.format, layers * layer_bytes / page_bytes, cache.data());
   std::vector<Segment> segments(size_t{load.batch} * pages);
   std::vector<uint32_t> num_segments(load.batch, 1);
   std::vector<Row> rows;
   std::vector<ops::AttentionTask> tasks;
   for (uint32_t slot = 0; slot < load.batch; ++slot) {
-    segments[size_t{slot} * pages] = {.offset_bytes = size_t{slot} * pages * kPageBytes,
+    segments[size_t{slot} * pages] = {.offset_bytes = size_t{slot} * pages * page_bytes,
                                       .num_pages = pages};
     for (uint32_t r = 0; r < load.rows; ++r) {
       if (r % ops::kMaxTaskRows == 0) {
@@ -78,8 +92,8 @@ void Attention(benchmark::State& state, Load load, Chunk chunk) {
   args.segments = segments.data();
   args.num_segments = num_segments.data();
   args.max_pages = pages;
-  args.page_bytes = kPageBytes;
-  args.format = KvFormat::kF16;
+  args.page_bytes = page_bytes;
+  args.format = load.format;
   args.num_heads = kHeads;
   args.num_kv_heads = kKvHeads;
   args.head_dim = kHeadDim;
@@ -100,21 +114,27 @@ void Attention(benchmark::State& state, Load load, Chunk chunk) {
   state.counters["token"] = benchmark::Counter(
       row_tokens * calls, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
   state.counters["bytes"] = benchmark::Counter(
-      static_cast<double>(tasks.size()) * pages * kPageBytes * calls, benchmark::Counter::kIsRate);
+      static_cast<double>(tasks.size()) * static_cast<double>(pages * page_bytes) * calls,
+      benchmark::Counter::kIsRate);
 }
 
 const bool kRegistered = [] {
-  for (Chunk chunk : kChunks) {
+  const auto add = [](Chunk chunk, KvFormat format) {
     for (uint32_t context : {512u, 2048u}) {
-      for (Load load : {Load{1, context, 1}, Load{8, context, 1}, Load{32, context, 1},
-                        Load{1, context, 4}, Load{1, context, 512}}) {
-        const std::string name = "attention/chunk:" + std::to_string(chunk.tokens) +
-                                 "/batch:" + std::to_string(load.batch) +
-                                 "/context:" + std::to_string(context) +
-                                 "/rows:" + std::to_string(load.rows);
+      for (Load load :
+           {Load{1, context, 1, format}, Load{8, context, 1, format}, Load{32, context, 1, format},
+            Load{1, context, 4, format}, Load{1, context, 512, format}}) {
+        const std::string name =
+            std::string("attention/kv:") + (format == KvFormat::kF16 ? "f16" : "int8") +
+            "/chunk:" + std::to_string(chunk.tokens) + "/batch:" + std::to_string(load.batch) +
+            "/context:" + std::to_string(context) + "/rows:" + std::to_string(load.rows);
         ReportExtremes(benchmark::RegisterBenchmark(name.c_str(), Attention, load, chunk));
       }
     }
+  };
+  for (Chunk chunk : kChunks) {
+    add(chunk, KvFormat::kF16);
+    add(chunk, KvFormat::kInt8);
   }
   return true;
 }();

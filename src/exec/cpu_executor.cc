@@ -161,7 +161,8 @@ Status CpuExecutor::BuildConstants() {
   constants_.geometry = config_.geometry;
   constants_.num_threads = pool_.num_threads();
   ops::ScratchNeed need;
-  need.max_group_heads = m.num_heads / m.num_kv_heads;
+  need.num_heads = m.num_heads;
+  need.num_kv_heads = m.num_kv_heads;
   need.head_dim = m.head_dim;
   scratch_bytes_ = ops::ScratchBytes(need);
   KVRM_ASSIGN_OR_RETURN(scratch_, Arena::Create(scratch_bytes_ * pool_.num_threads()));

@@ -61,8 +61,9 @@ uint64_t CpuExecutorBytes(const ModelConfig& model, const CpuExecutorConfig& con
   step.head_dim = model.head_dim;
   const uint64_t rope_floats = uint64_t{config.max_seq_tokens} * (model.rope_dims / 2) * 2;
   const uint64_t panel_floats = uint64_t{config.max_slots} * ((model.vocab + 255) / 256);
-  const uint64_t scratch = ops::ScratchBytes(
-      {.max_group_heads = model.num_heads / model.num_kv_heads, .head_dim = model.head_dim});
+  const uint64_t scratch = ops::ScratchBytes({.num_heads = model.num_heads,
+                                              .num_kv_heads = model.num_kv_heads,
+                                              .head_dim = model.head_dim});
   return ProgramBytes(model, config, integer_activations) +
          ArenaBytes((rope_floats + panel_floats) * sizeof(float)) +
          ArenaBytes(scratch * num_threads) + StepTablesBytes(step);

@@ -21,7 +21,7 @@ namespace kvrm::ops::KVRM_LANES_NS {
 inline constexpr float kMaxWeight = 16383.0f;  // 14 bits
 inline constexpr uint32_t kWeightBytes = 2 * kChunkTokens;
 
-// The queries of a task and KV head as bytes.
+// The queries of a task as bytes.
 struct QueryCodes {
   int8_t* codes;     // [queries][head_dim]
   float* scales;     // [queries]
@@ -46,14 +46,17 @@ inline void EncodeQuery(const float* q, uint32_t head_dim, int8_t* codes, float*
   *offset = -128 * sum;
 }
 
-inline void EncodeQueries(const AttentionArgs& args, const AttentionTask& task, uint32_t kv_head,
+inline void EncodeQueries(const AttentionArgs& args, const AttentionTask& task,
                           const QueryCodes& out) {
   const uint32_t group = args.num_heads / args.num_kv_heads;
-  for (uint32_t i = 0; i < task.num_rows * group; ++i) {
-    const float* q = args.q + (task.row_begin + i / group) * args.q_stride +
-                     size_t{kv_head * group + i % group} * args.head_dim;
-    EncodeQuery(q, args.head_dim, out.codes + size_t{i} * args.head_dim, &out.scales[i],
-                &out.offsets[i]);
+  size_t query = 0;
+  for (uint32_t kv_head = task.kv_head_begin; kv_head < task.kv_head_end; ++kv_head) {
+    for (uint32_t i = 0; i < task.num_rows * group; ++i, ++query) {
+      const float* q = args.q + (task.row_begin + i / group) * args.q_stride +
+                       size_t{kv_head * group + i % group} * args.head_dim;
+      EncodeQuery(q, args.head_dim, out.codes + query * args.head_dim, &out.scales[query],
+                  &out.offsets[query]);
+    }
   }
 }
 
@@ -78,7 +81,7 @@ inline void ScoreBytes(const QueryTile& tile, const std::byte* const* k_tile, ui
     for (uint32_t g = 0; g < PG; ++g) {
       const std::byte* line = k_tile[g] + d * kPageTokens;
       k[g] = LoadBytes(reinterpret_cast<const uint8_t*>(line));
-      if (fetch) PrefetchNear(line + scales + kScaleBytes<KvFormat::kInt8>);
+      if (fetch) Prefetch(line + scales + kScaleBytes<KvFormat::kInt8>);
     }
     for (uint32_t q = 0; q < Q; ++q) {
       const int32_t four = FourBytes(tile.codes[q] + d);
@@ -137,46 +140,67 @@ inline float Weigh(const AttentionArgs& args, const ChunkPages& pages, size_t v_
 
 // out[q][d..] = unit[q] * sum over the tokens of `pages` of weight * V[t][d..], for Q queries and
 // the blocks 2 * kHalf .. of up to 64 d (lanes_bytes.h): two blocks, or all four.
-template <uint32_t Q, int kHalf, uint32_t kBlocks>
+template <uint32_t Q, int kHalf, uint32_t kBlocks, bool kWhole>
 inline void SumBytes(const QueryTile& tile, const ChunkPages& pages, size_t v_offset,
                      uint32_t head_dim, uint32_t first_d, NextKeys next, const float* unit) {
   const uint32_t width = head_dim - first_d < 64 ? head_dim - first_d : 64;
-  const size_t fetch_bytes = size_t{kPageTokens} * head_dim + kScaleBytes<KvFormat::kInt8>;
   I upper[Q][kBlocks], lower[Q][kBlocks];
   for (uint32_t q = 0; q < Q; ++q) {
     for (uint32_t j = 0; j < kBlocks; ++j) upper[q][j] = lower[q][j] = ZeroInt();
   }
   for (uint32_t page = pages.begin; page < pages.end; ++page) {
     const std::byte* v = pages.page[page] + v_offset + first_d;
-    if (next.pages != nullptr && page >= next.pages->begin && page < next.pages->end) {
-      const std::byte* k = next.pages->page[page] + next.k_offset;
-      for (size_t line = 0; line < fetch_bytes; line += 64) PrefetchNear(k + line);
-    }
+    // What is read after V comes near meanwhile: per 64 d of V as much of K, and its scales.
+    const bool fetch = next.pages != nullptr && page >= next.pages->begin && page < next.pages->end;
+    const std::byte* k = fetch ? next.pages->page[page] + next.k_offset + first_d * kPageTokens : v;
+    if (kHalf == 0 && first_d == 0) Prefetch(k + size_t{kPageTokens} * head_dim);
     for (uint32_t t = 0; t < kPageTokens; t += 4) {
+      if constexpr (kHalf == 0) {
+        const uint32_t lines = kWhole ? 4 : width / 16;
+        for (uint32_t i = 0; i < lines; ++i) Prefetch(k + (t / 4 * lines + i) * 64);
+      }
       B rows[4];
       B blocks[kBlocks];
       for (uint32_t i = 0; i < 4; ++i) {
         const auto* row = reinterpret_cast<const int8_t*>(v + size_t{t + i} * head_dim);
-        rows[i] = LoadFirstBytes(row, width);
+        rows[i] =
+            kWhole ? LoadBytes(reinterpret_cast<const uint8_t*>(row)) : LoadFirstBytes(row, width);
       }
       Interleave<kHalf>(rows, blocks);
       if constexpr (kBlocks == 4) Interleave<1>(rows, blocks + 2);
       for (uint32_t q = 0; q < Q; ++q) {
         const int8_t* w = tile.weights[q] + page * 32 + t;
         const int32_t up = FourBytes(w);
+        for (uint32_t j = 0; j < kBlocks; ++j) upper[q][j] = DotSigned(upper[q][j], up, blocks[j]);
         const int32_t low = FourBytes(w + kPageTokens);
-        for (uint32_t j = 0; j < kBlocks; ++j) {
-          upper[q][j] = DotSigned(upper[q][j], up, blocks[j]);
-          lower[q][j] = DotSigned(lower[q][j], low, blocks[j]);
-        }
+        for (uint32_t j = 0; j < kBlocks; ++j) lower[q][j] = DotSigned(lower[q][j], low, blocks[j]);
       }
+    }
+  }
+  // In two loops: the first is small enough that compilers keep the sums in registers until here.
+  float sums[Q][kBlocks][kLanes];
+  for (uint32_t q = 0; q < Q; ++q) {
+    for (uint32_t j = 0; j < kBlocks; ++j) {
+      Store(sums[q][j], ToFloat(JoinSevens(upper[q][j], lower[q][j])));
     }
   }
   for (uint32_t q = 0; q < Q; ++q) {
     for (uint32_t j = 0; j < kBlocks; ++j) {
-      const F sum = ToFloat(JoinSevens(upper[q][j], lower[q][j]));
-      StoreQuarters(tile.out[q] + first_d + 4 * (2 * kHalf + j), Mul(sum, Set(unit[q])), width);
+      float* out = tile.out[q] + first_d + 4 * (2 * kHalf + j);
+      StoreQuarters(out, Mul(Load(sums[q][j]), Set(unit[q])), width);
     }
+  }
+}
+
+// All blocks of up to 64 d: at once, or as many as there are registers for.
+template <uint32_t Q, bool kWhole>
+inline void SumBlocks(const QueryTile& tile, const ChunkPages& pages, size_t v_offset,
+                      uint32_t head_dim, uint32_t first_d, NextKeys next, const float* unit) {
+  if constexpr (Q <= 3) {
+    SumBytes<Q, 0, 4, kWhole>(tile, pages, v_offset, head_dim, first_d, next, unit);
+  } else {
+    SumBytes<Q, 0, 2, kWhole>(tile, pages, v_offset, head_dim, first_d, next, unit);
+    SumBytes<Q, 1, 2, kWhole>(tile, pages, v_offset, head_dim, first_d, {nullptr, 0}, unit);
   }
 }
 
@@ -195,11 +219,10 @@ inline void Int8Chunk(const AttentionArgs& args, const ChunkPages& pages, uint32
                     tile.weights[q]);
   }
   for (uint32_t d = 0; d < args.head_dim; d += 64, next.pages = nullptr) {
-    if constexpr (Q <= 3) {
-      SumBytes<Q, 0, 4>(tile, pages, v_offset, args.head_dim, d, next, unit);
-    } else {  // as many sums as there are registers for
-      SumBytes<Q, 0, 2>(tile, pages, v_offset, args.head_dim, d, next, unit);
-      SumBytes<Q, 1, 2>(tile, pages, v_offset, args.head_dim, d, {nullptr, 0}, unit);
+    if (d + 64 <= args.head_dim) {
+      SumBlocks<Q, true>(tile, pages, v_offset, args.head_dim, d, next, unit);
+    } else {
+      SumBlocks<Q, false>(tile, pages, v_offset, args.head_dim, d, next, unit);
     }
   }
 }

@@ -18,30 +18,6 @@
 
 namespace kvrm::ops::KVRM_LANES_NS {
 
-// The running state of one query: o [head_dim], m, l. Folds a chunk's (m, l, o) into it.
-struct QueryState {
-  float m;
-  float l;
-  bool empty;
-};
-
-inline void Fold(QueryState& state, float* o, float m, float l, const float* chunk_o,
-                 uint32_t head_dim) {
-  if (state.empty) {
-    for (uint32_t d = 0; d < head_dim; d += kLanes) Store(o + d, Load(chunk_o + d));
-    state = {m, l, false};
-    return;
-  }
-  const float top = m > state.m ? m : state.m;
-  const float a = ExpOne(state.m - top);
-  const float b = ExpOne(m - top);
-  for (uint32_t d = 0; d < head_dim; d += kLanes) {
-    Store(o + d, Fma(Load(o + d), Set(a), Mul(Load(chunk_o + d), Set(b))));
-  }
-  state.l = __builtin_fmaf(state.l, a, l * b);
-  state.m = top;
-}
-
 // Normalises and encodes the query heads of KV head `kv_head` of one row: o [group, head_dim].
 inline void EmitHeads(const AttentionArgs& args, uint32_t row, uint32_t kv_head, float* o,
                       const QueryState* states) {
@@ -67,16 +43,15 @@ inline void EmitHeads(const AttentionArgs& args, uint32_t row, uint32_t kv_head,
   }
 }
 
-// Scratch of a task: scores [queries][256], chunk o and running o [queries][head_dim]; for int8
-// pages the queries' codes [queries][head_dim] with what goes with them, and weights
-// [queries][256][2].
+// Scratch of a task. Queries of one KV head: row r's h-th is r * group + h. Of all KV heads of the
+// task: those of the first, then those of the next.
 struct AttentionScratch {
-  float* scores;
-  float* chunk_o;
-  float* o;
-  QueryState* states;
-  QueryCodes codes;
-  int8_t* weights;
+  float* scores;       // [queries of a KV head][kChunkTokens]
+  float* chunk_o;      // [queries of a KV head][head_dim]
+  int8_t* weights;     // [queries of a KV head][kWeightBytes], int8 pages alone
+  float* o;            // [queries][head_dim]
+  QueryState* states;  // [queries]
+  QueryCodes codes;    // [queries], int8 pages alone
 };
 
 template <KvFormat kFormat, uint32_t Q>
@@ -111,26 +86,29 @@ inline void ChunkTile(const AttentionArgs& args, const ChunkPages& pages, uint32
 }
 
 inline AttentionScratch ScratchOf(const AttentionArgs& args, Scratch scratch) {
-  const uint32_t queries = kMaxTaskRows * (args.num_heads / args.num_kv_heads);
+  const size_t tile_queries = kMaxTaskRows * (args.num_heads / args.num_kv_heads);
+  const size_t queries = size_t{kMaxTaskRows} * args.num_heads;
   AttentionScratch s;
   s.scores = reinterpret_cast<float*>(scratch.data);
-  s.chunk_o = s.scores + size_t{queries} * kChunkTokens;
-  s.o = s.chunk_o + size_t{queries} * args.head_dim;
-  s.states = reinterpret_cast<QueryState*>(s.o + size_t{queries} * args.head_dim);
+  s.chunk_o = s.scores + tile_queries * kChunkTokens;
+  s.weights = reinterpret_cast<int8_t*>(s.chunk_o + tile_queries * args.head_dim);
+  s.o = reinterpret_cast<float*>(s.weights + tile_queries * kWeightBytes);
+  s.states = reinterpret_cast<QueryState*>(s.o + queries * args.head_dim);
   s.codes.scales = reinterpret_cast<float*>(s.states + queries);
   s.codes.offsets = reinterpret_cast<int32_t*>(s.codes.scales + queries);
-  s.weights = reinterpret_cast<int8_t*>(s.codes.offsets + queries);
-  s.codes.codes = s.weights + size_t{queries} * kWeightBytes;
+  s.codes.codes = reinterpret_cast<int8_t*>(s.codes.offsets + queries);
   return s;
 }
 
-// Computes one chunk for all rows of `task` and one KV head, and hands (query, m, l, o) of every
-// query that sees any of it to `sink`. Tiles are of nearly equal sizes: 8 queries are 4 + 4.
+// Computes one chunk for all rows of `task` and one KV head, and hands (query of the KV head, m, l,
+// o) of every query that sees any of it to `sink`. Tiles are of nearly equal sizes: 8 queries are
+// 4 + 4.
 template <KvFormat kFormat, class Sink>
 inline void RunChunk(const AttentionArgs& args, const AttentionTask& task, uint32_t kv_head,
                      const ChunkView& view, NextKeys next, const AttentionScratch& scratch,
                      Sink&& sink) {
   const uint32_t group = args.num_heads / args.num_kv_heads;
+  const size_t first_query = size_t{kv_head - task.kv_head_begin} * task.num_rows * group;
   uint32_t tiles = (view.num_queries + kTileQueries - 1) / kTileQueries;
   uint32_t left = view.num_queries;
   bool first = true;
@@ -145,9 +123,9 @@ inline void RunChunk(const AttentionArgs& args, const AttentionTask& task, uint3
     tile.scores[tile.count] = scratch.scores + size_t{i} * kChunkTokens;
     tile.out[tile.count] = scratch.chunk_o + size_t{i} * args.head_dim;
     if constexpr (kFormat == KvFormat::kInt8) {
-      tile.codes[tile.count] = scratch.codes.codes + size_t{i} * args.head_dim;
-      tile.code_scale[tile.count] = scratch.codes.scales[i];
-      tile.code_offset[tile.count] = scratch.codes.offsets[i];
+      tile.codes[tile.count] = scratch.codes.codes + (first_query + i) * args.head_dim;
+      tile.code_scale[tile.count] = scratch.codes.scales[first_query + i];
+      tile.code_offset[tile.count] = scratch.codes.offsets[first_query + i];
       tile.weights[tile.count] = scratch.weights + size_t{i} * kWeightBytes;
     }
     tile.index[tile.count++] = i;
@@ -176,44 +154,52 @@ inline void FetchKeys(const AttentionArgs& args, const ChunkPages& pages, uint32
   }
 }
 
-// Runs all chunks of `task` for one KV head. While one chunk is computed the next one's keys are
-// fetched; after the last, those of the next KV head.
+// Runs all chunks of `task`: all KV heads of one chunk, which lie side by side in its pages, then
+// those of the next. While one is computed the keys of the one after it are fetched.
 template <KvFormat kFormat, class Sink>
-inline void RunChunks(const AttentionArgs& args, const AttentionTask& task, uint32_t kv_head,
+inline void RunChunks(const AttentionArgs& args, const AttentionTask& task,
                       const AttentionScratch& scratch, Sink&& sink) {
   if (task.chunk_begin >= task.chunk_end) return;
   ChunkView views[2];
   views[0] = ViewChunk(args, task, task.chunk_begin);
-  if (kv_head == task.kv_head_begin) FetchKeys<kFormat>(args, views[0].pages, kv_head);
-  if constexpr (kFormat == KvFormat::kInt8) EncodeQueries(args, task, kv_head, scratch.codes);
+  FetchKeys<kFormat>(args, views[0].pages, task.kv_head_begin);
+  if constexpr (kFormat == KvFormat::kInt8) EncodeQueries(args, task, scratch.codes);
   for (uint32_t chunk = task.chunk_begin; chunk < task.chunk_end; ++chunk) {
     const ChunkView& view = views[(chunk - task.chunk_begin) % 2];
     ChunkView& next = views[(chunk - task.chunk_begin + 1) % 2];
-    const bool last = chunk + 1 == task.chunk_end;
-    next = ViewChunk(args, task, last ? task.chunk_begin : chunk + 1);
-    const bool fetch = !last || kv_head + 1 < task.kv_head_end;
-    const NextKeys keys = {fetch ? &next.pages : nullptr,
-                           KeyOffset<kFormat>(args, last ? kv_head + 1 : kv_head)};
-    RunChunk<kFormat>(
-        args, task, kv_head, view, keys, scratch,
-        [&](uint32_t i, float m, float l, const float* o) { sink(chunk, i, m, l, o); });
+    const bool last_chunk = chunk + 1 == task.chunk_end;
+    if (!last_chunk) next = ViewChunk(args, task, chunk + 1);
+    for (uint32_t kv_head = task.kv_head_begin; kv_head < task.kv_head_end; ++kv_head) {
+      const bool last_head = kv_head + 1 == task.kv_head_end;
+      const ChunkPages* after = !last_head ? &view.pages : !last_chunk ? &next.pages : nullptr;
+      const uint32_t head_after = last_head ? task.kv_head_begin : kv_head + 1;
+      RunChunk<kFormat>(
+          args, task, kv_head, view, {after, KeyOffset<kFormat>(args, head_after)}, scratch,
+          [&](uint32_t i, float m, float l, const float* o) { sink(chunk, kv_head, i, m, l, o); });
+    }
   }
 }
 
 // A task that holds all chunks of its rows: folds on the fly.
 template <KvFormat kFormat>
-inline void WholeTask(const AttentionArgs& args, const AttentionTask& task, uint32_t kv_head,
+inline void WholeTask(const AttentionArgs& args, const AttentionTask& task,
                       const AttentionScratch& scratch) {
   const uint32_t group = args.num_heads / args.num_kv_heads;
-  QueryState* const states = scratch.states;
-  for (uint32_t i = 0; i < task.num_rows * group; ++i) states[i] = {0.0f, 0.0f, true};
-  RunChunks<kFormat>(
-      args, task, kv_head, scratch, [&](uint32_t, uint32_t i, float m, float l, const float* o) {
-        Fold(states[i], scratch.o + size_t{i} * args.head_dim, m, l, o, args.head_dim);
-      });
+  const uint32_t kv_heads = task.kv_head_end - task.kv_head_begin;
+  const uint32_t head_queries = task.num_rows * group;
+  for (uint32_t i = 0; i < kv_heads * head_queries; ++i) scratch.states[i] = {0.0f, 0.0f, true};
+  RunChunks<kFormat>(args, task, scratch,
+                     [&](uint32_t, uint32_t kv_head, uint32_t i, float m, float l, const float* o) {
+                       const size_t query = (kv_head - task.kv_head_begin) * head_queries + i;
+                       Fold(scratch.states[query], scratch.o + query * args.head_dim, m, l, o,
+                            args.head_dim);
+                     });
   for (uint32_t r = 0; r < task.num_rows; ++r) {
-    EmitHeads(args, task.row_begin + r, kv_head, scratch.o + size_t{r} * group * args.head_dim,
-              states + r * group);
+    for (uint32_t h = 0; h < kv_heads; ++h) {
+      const size_t query = h * head_queries + r * group;
+      EmitHeads(args, task.row_begin + r, task.kv_head_begin + h, scratch.o + query * args.head_dim,
+                scratch.states + query);
+    }
   }
 }
 
@@ -225,19 +211,18 @@ inline float* PartialOf(const AttentionArgs& args, const SplitRow& split, uint32
 
 // A task that holds some chunks of one row: stores a partial state for each that the row sees.
 template <KvFormat kFormat>
-inline void SplitTask(const AttentionArgs& args, const AttentionTask& task, uint32_t kv_head,
+inline void SplitTask(const AttentionArgs& args, const AttentionTask& task,
                       const AttentionScratch& scratch) {
   const uint32_t group = args.num_heads / args.num_kv_heads;
   const SplitRow& split = args.split_rows[task.split];
-  RunChunks<kFormat>(args, task, kv_head, scratch,
-                     [&](uint32_t chunk, uint32_t i, float m, float l, const float* o) {
-                       float* partial = PartialOf(args, split, chunk, kv_head * group + i);
-                       for (uint32_t d = 0; d < args.head_dim; d += kLanes) {
-                         Store(partial + d, Load(o + d));
-                       }
-                       partial[args.head_dim] = m;
-                       partial[args.head_dim + 1] = l;
-                     });
+  RunChunks<kFormat>(
+      args, task, scratch,
+      [&](uint32_t chunk, uint32_t kv_head, uint32_t i, float m, float l, const float* o) {
+        float* partial = PartialOf(args, split, chunk, kv_head * group + i);
+        for (uint32_t d = 0; d < args.head_dim; d += kLanes) Store(partial + d, Load(o + d));
+        partial[args.head_dim] = m;
+        partial[args.head_dim + 1] = l;
+      });
 }
 
 // Folds the stored partials of a row in chunk order: the same chain as WholeTask.
@@ -263,12 +248,10 @@ inline void FoldSplit(const AttentionArgs& args, const SplitRow& split,
 template <KvFormat kFormat>
 inline void RunTask(const AttentionArgs& args, const AttentionTask& task,
                     const AttentionScratch& scratch) {
-  for (uint32_t kv_head = task.kv_head_begin; kv_head < task.kv_head_end; ++kv_head) {
-    if (task.split == kNone32) {
-      WholeTask<kFormat>(args, task, kv_head, scratch);
-    } else {
-      SplitTask<kFormat>(args, task, kv_head, scratch);
-    }
+  if (task.split == kNone32) {
+    WholeTask<kFormat>(args, task, scratch);
+  } else {
+    SplitTask<kFormat>(args, task, scratch);
   }
 }
 

@@ -83,8 +83,10 @@ class World {
       WriteToken(t);
       for (uint32_t h = 0; h < shape_.num_kv_heads; ++h) {
         for (uint32_t d = 0; d < shape_.head_dim; ++d) {
-          Key(t, h, d) = Held(t, h, /*plane=*/0, d);
-          Value(t, h, d) = Held(t, h, /*plane=*/1, d);
+          Key(t, h, d) =
+              HeldValue(shape_.format, shape_.head_dim, PageOf(t), h, t % kPageTokens, 0, d);
+          Value(t, h, d) =
+              HeldValue(shape_.format, shape_.head_dim, PageOf(t), h, t % kPageTokens, 1, d);
         }
       }
     }
@@ -168,7 +170,7 @@ class World {
     args.kind = shape_.kind;
     args.out = out.data();
     args.out_stride = OutStride();
-    TestScratch scratch({shape_.group, shape_.head_dim});
+    TestScratch scratch({NumHeads(), shape_.num_kv_heads, shape_.head_dim});
     for (uint32_t i = 0; i < tasks.size(); ++i) machine.attention(args, i, scratch.get());
     for (auto& count : done) EXPECT_EQ(count.load(), 0u) << "the last task resets its count";
     return out;
@@ -279,10 +281,6 @@ class World {
     args.format = shape_.format;
     args.row_status = &status;
     ReferenceKernels().rope_write(args, 0);
-  }
-  float Held(uint32_t token, uint32_t kv_head, uint32_t plane, uint32_t d) {
-    return HeldValue(shape_.format, shape_.head_dim, PageOf(token), kv_head, token % kPageTokens,
-                     plane, d);
   }
 
   const Shape shape_;

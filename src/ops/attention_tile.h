@@ -1,5 +1,5 @@
 // What the tiles of attention share, whatever the KV format: where planes lie, the queries of a
-// tile, and the softmax of a chunk. Included once per machine after lanes.h.
+// tile, the softmax of a chunk and the fold of chunks. Included once per machine after lanes.h.
 #pragma once
 
 #include "ops/attention_pages.h"
@@ -91,6 +91,30 @@ inline void Softmax(const AttentionArgs& args, float* scores, Visible visible, f
   float l = TreeSum(half[0]);
   for (uint32_t h = 1; h < kChunkHalves; ++h) l += TreeSum(half[h]);
   *l_out = l;
+}
+
+// The running state of one query: o [head_dim], m, l. Folds a chunk's (m, l, o) into it.
+struct QueryState {
+  float m;
+  float l;
+  bool empty;
+};
+
+inline void Fold(QueryState& state, float* o, float m, float l, const float* chunk_o,
+                 uint32_t head_dim) {
+  if (state.empty) {
+    for (uint32_t d = 0; d < head_dim; d += kLanes) Store(o + d, Load(chunk_o + d));
+    state = {m, l, false};
+    return;
+  }
+  const float top = m > state.m ? m : state.m;
+  const float a = ExpOne(state.m - top);
+  const float b = ExpOne(m - top);
+  for (uint32_t d = 0; d < head_dim; d += kLanes) {
+    Store(o + d, Fma(Load(o + d), Set(a), Mul(Load(chunk_o + d), Set(b))));
+  }
+  state.l = __builtin_fmaf(state.l, a, l * b);
+  state.m = top;
 }
 
 }  // namespace kvrm::ops::KVRM_LANES_NS

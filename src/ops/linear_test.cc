@@ -95,7 +95,7 @@ struct LinearCase {
   std::vector<float> Run(const KernelTable& machine) {
     std::vector<float> out;
     const LinearArgs args = Args(out);
-    testing::TestScratch scratch({1, 64});
+    testing::TestScratch scratch({1, 1, 64});
     machine.linear(args, 0, n / kPanel, scratch.get());
     return out;
   }
@@ -171,7 +171,7 @@ TEST(Linear, AnySplitOfThePanelsInAnyOrderIsTheSame) {
         std::shuffle(order.begin(), order.end(), rng);
         std::vector<float> out;
         const LinearArgs args = test.Args(out);
-        testing::TestScratch scratch({1, 64});
+        testing::TestScratch scratch({1, 1, 64});
         for (size_t i : order) {
           machine->linear(args, bounds[i], bounds[i + 1] - bounds[i], scratch.get());
         }
@@ -194,7 +194,7 @@ TEST(Linear, AddMayBeTheOutputItself) {
           std::copy_n(test.add.data() + r * test.Stride(), test.n, out.data() + r * test.Stride());
         }
         args.add = args.out;
-        testing::TestScratch scratch({1, 64});
+        testing::TestScratch scratch({1, 1, 64});
         machine->linear(args, 0, test.n / kPanel, scratch.get());
         EXPECT_TRUE(SameBytes(out, want)) << machine->name << " " << EncodingName(encoding);
       }
@@ -267,7 +267,7 @@ TEST(Linear, PanelMaximaAreThoseOfTheLiveOutputs) {
         args.panel_max = maxima.data();
         args.panel_max_stride = 4;
         args.n_live = n_live;
-        testing::TestScratch scratch({1, 64});
+        testing::TestScratch scratch({1, 1, 64});
         machine->linear(args, 16, 22, scratch.get());
         machine->linear(args, 0, 16, scratch.get());
         for (uint32_t r = 0; r < rows; ++r) {
@@ -300,7 +300,7 @@ TEST(Linear, PanelMaximaAreNaNWhereAnOutputIsNotFinite) {
       args.panel_max = maxima.data();
       args.panel_max_stride = 3;
       args.n_live = 600;
-      testing::TestScratch scratch({1, 64});
+      testing::TestScratch scratch({1, 1, 64});
       machine->linear(args, 0, 38, scratch.get());
       for (uint32_t block = 0; block < 3; ++block) {
         EXPECT_EQ(std::isnan(maxima[block]), bad < 600 && bad / 256 == block)

@@ -150,7 +150,8 @@ struct Scratch {
   size_t bytes;
 };
 struct ScratchNeed {
-  uint32_t max_group_heads;  // query heads of a KV head
+  uint32_t num_heads;
+  uint32_t num_kv_heads;
   uint32_t head_dim;
 };
 size_t ScratchBytes(const ScratchNeed& need);

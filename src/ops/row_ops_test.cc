@@ -12,6 +12,7 @@
 #include "ops/kernel_test_support.h"
 #include "ops/op_args.h"
 #include "ops/reference.h"
+#include "ops/rope_test_case.h"
 #include "tensor/dtype.h"
 #include "tensor/encoding.h"
 
@@ -19,12 +20,12 @@ namespace kvrm::ops {
 namespace {
 
 using testing::AllMachines;
-using testing::HeldValue;
 using testing::kInf;
 using testing::kKvFormats;
 using testing::kNaN;
 using testing::kUntouched;
 using testing::RandomFloats;
+using testing::RopeCase;
 using testing::SameBytes;
 using testing::VectorMachines;
 
@@ -212,82 +213,6 @@ TEST(EncodedActivations, NotFiniteValueMakesTheScaleNotFinite) {
 
 // ---- rope and KV write
 
-struct RopeCase {
-  static constexpr uint32_t kHeads = 3;
-  static constexpr uint32_t kKvHeads = 2;
-  static constexpr uint32_t kPositions = 70;
-  static constexpr size_t kPageBytes = 1 << 16;
-  static constexpr size_t kPart = 128;
-
-  RopeCase(uint32_t dim, uint32_t dims, bool pairs, KvFormat kv_format, uint32_t seed)
-      : head_dim(dim), rope_dims(dims), interleaved(pairs), format(kv_format) {
-    std::mt19937 rng(seed);
-    stride = (kHeads + 2 * kKvHeads) * head_dim + 3;
-    qkv = RandomFloats(3 * stride, -2.0f, 2.0f, rng);
-    for (uint32_t p = 0; p < kPositions; ++p) {
-      for (uint32_t i = 0; i < rope_dims / 2; ++i) {
-        const double angle = p * std::pow(10000.0, -2.0 * i / rope_dims);
-        cos_table.push_back(static_cast<float>(std::cos(angle)));
-        sin_table.push_back(static_cast<float>(std::sin(angle)));
-      }
-    }
-    rows.resize(2);
-    rows[0].position = 69;
-    rows[0].kv_index = 35;  // place 3 of its page
-    rows[1].position = 7;
-    rows[1].kv_index = 15;
-  }
-  struct Result {
-    std::vector<float> qkv;
-    std::vector<std::byte> pages;
-    std::vector<uint8_t> status;
-  };
-  Result Run(const KernelTable& machine) const {
-    Result result = {qkv, std::vector<std::byte>(3 * kPageBytes, kUntouched), {0, 0, 0}};
-    const uint64_t write_offset[] = {2 * kPageBytes, 0};
-    RopeWriteArgs args{};
-    args.qkv = result.qkv.data();
-    args.stride = stride;
-    args.rows = rows.data();
-    args.write_offset = write_offset;
-    args.num_rows = 2;
-    args.num_heads = kHeads;
-    args.num_kv_heads = kKvHeads;
-    args.head_dim = head_dim;
-    args.rope_dims = rope_dims;
-    args.interleaved = interleaved;
-    args.cos_table = cos_table.data();
-    args.sin_table = sin_table.data();
-    args.kv_base = result.pages.data();
-    args.part_offset = kPart;
-    args.format = format;
-    args.row_status = result.status.data();
-    for (uint32_t r = 0; r < 2; ++r) machine.rope_write(args, r);
-    return result;
-  }
-  // K (0) or V (1) of a written row as its page holds it.
-  float Held(const Result& result, uint32_t row, uint32_t kv_head, uint32_t plane,
-             uint32_t d) const {
-    const size_t page = row == 0 ? 2 * kPageBytes : 0;
-    return HeldValue(format, head_dim, result.pages.data() + page + kPart, kv_head,
-                     rows[row].kv_index % kPageTokens, plane, d);
-  }
-  size_t KeyAt(uint32_t row, uint32_t kv_head) const {
-    return row * stride + (kHeads + kv_head) * head_dim;
-  }
-  size_t ValueAt(uint32_t row, uint32_t kv_head) const {
-    return KeyAt(row, kv_head) + kKvHeads * head_dim;
-  }
-
-  uint32_t head_dim;
-  uint32_t rope_dims;
-  bool interleaved;
-  KvFormat format;
-  size_t stride;
-  std::vector<float> qkv, cos_table, sin_table;
-  std::vector<Row> rows;
-};
-
 TEST(RopeWrite, EveryMachineEqualsTheReference) {
   for (KvFormat format : kKvFormats) {
     for (bool interleaved : {false, true}) {
@@ -366,98 +291,6 @@ TEST(RopeWrite, HalfOverflowIsClampedAndIsNoError) {
     EXPECT_EQ(test.Held(result, 0, 1, 0, 0), -65504.0f) << machine->name;
     EXPECT_EQ(test.Held(result, 0, 1, 1, 20), -65504.0f) << machine->name;
     EXPECT_EQ(result.status, (std::vector<uint8_t>{0, 0, 0})) << machine->name;
-  }
-}
-
-// The bytes of a page that one token and KV head own.
-std::vector<size_t> Int8Places(uint32_t head_dim, uint32_t kv_head, uint32_t place) {
-  const KvTile tile = KvTileOf(KvFormat::kInt8, head_dim);
-  const size_t head = kv_head * tile.head_bytes;
-  std::vector<size_t> places;
-  for (uint32_t d = 0; d < head_dim; ++d) {
-    places.push_back(head + d / 4 * 64 + place * 4 + d % 4);
-    places.push_back(head + tile.v_begin + place * head_dim + d);
-  }
-  for (uint32_t i = 0; i < 2; ++i) {
-    places.push_back(head + tile.scales_begin + place * 2 + i);
-    places.push_back(head + tile.scales_begin + 32 + place * 2 + i);
-  }
-  return places;
-}
-
-// Copy-on-write and recycled places rest on it: a token's bytes are its own.
-TEST(RopeWriteInt8, WritesTheTokensOwnBytesAndNoOther) {
-  for (const KernelTable* machine : AllMachines()) {
-    const RopeCase test(80, 80, false, KvFormat::kInt8, 6);
-    std::vector<std::byte> pages = test.Run(*machine).pages;
-    for (uint32_t r = 0; r < 2; ++r) {
-      const size_t page = (r == 0 ? 2 * RopeCase::kPageBytes : 0) + RopeCase::kPart;
-      for (uint32_t h = 0; h < RopeCase::kKvHeads; ++h) {
-        for (const size_t at : Int8Places(80, h, test.rows[r].kv_index % kPageTokens)) {
-          pages[page + at] = kUntouched;
-        }
-      }
-    }
-    for (size_t i = 0; i < pages.size(); ++i) ASSERT_EQ(pages[i], kUntouched) << i;
-  }
-}
-
-// From values that fp16 holds as subnormal scales to those near its end.
-TEST(RopeWriteInt8, ErrorIsAtMostHalfAStepAtEveryMagnitude) {
-  for (int exponent = -26; exponent <= 21; ++exponent) {
-    RopeCase test(64, 64, false, KvFormat::kInt8, static_cast<uint32_t>(exponent + 40));
-    for (float& x : test.qkv) x = std::ldexp(x, exponent);
-    const auto want = test.Run(ReferenceKernels());
-    for (const KernelTable* machine : VectorMachines()) {
-      EXPECT_TRUE(SameBytes(test.Run(*machine).pages, want.pages)) << machine->name << exponent;
-    }
-    for (uint32_t r = 0; r < 2; ++r) {
-      for (uint32_t h = 0; h < RopeCase::kKvHeads; ++h) {
-        for (uint32_t plane = 0; plane < 2; ++plane) {
-          const float* x = want.qkv.data() + (plane == 0 ? test.KeyAt(r, h) : test.ValueAt(r, h));
-          const float greatest = reference::GreatestMagnitude(x, 64);
-          // A scale is within 2^-10 of amax / 127, or a step of 2^-24 above it.
-          const double step = std::max(greatest / 127 * (1 + 0x1p-10), greatest / 127 + 0x1p-24);
-          for (uint32_t d = 0; d < 64; ++d) {
-            ASSERT_NEAR(test.Held(want, r, h, plane, d), x[d], step * 0.5001)
-                << "exponent " << exponent;
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST(RopeWriteInt8, HugeValuesAreClampedAndZerosStayZeros) {
-  for (const KernelTable* machine : AllMachines()) {
-    RopeCase test(64, 64, false, KvFormat::kInt8, 7);
-    test.rows[0].position = 0;  // cos = 1, sin = 0
-    test.qkv[test.KeyAt(0, 0) + 5] = 1e30f;
-    test.qkv[test.ValueAt(0, 0) + 6] = -8.4e6f;
-    for (uint32_t d = 0; d < 64; ++d) test.qkv[test.ValueAt(0, 1) + d] = 0.0f;
-    const auto result = test.Run(*machine);
-    EXPECT_EQ(test.Held(result, 0, 0, 0, 5), 127 * 65504.0f) << machine->name;
-    EXPECT_EQ(test.Held(result, 0, 0, 1, 6), -127 * 65504.0f) << machine->name;
-    for (uint32_t d = 0; d < 64; ++d) EXPECT_EQ(test.Held(result, 0, 1, 1, d), 0.0f);
-    EXPECT_EQ(result.status, (std::vector<uint8_t>{0, 0, 0})) << machine->name;
-  }
-}
-
-// A code cannot be NaN: the scale is, for the plane that holds the value and for no other.
-TEST(RopeWriteInt8, NotFiniteValueMakesItsScaleNaN) {
-  for (const KernelTable* machine : AllMachines()) {
-    for (float bad : {kNaN, -kNaN, kInf, -kInf}) {
-      RopeCase test(64, 64, false, KvFormat::kInt8, 8);
-      test.qkv[test.ValueAt(1, 1) + 63] = bad;
-      const auto result = test.Run(*machine);
-      EXPECT_TRUE(SameBytes(result.pages, test.Run(ReferenceKernels()).pages)) << machine->name;
-      EXPECT_EQ(result.status, (std::vector<uint8_t>{0, 1, 0})) << machine->name;
-      for (uint32_t d = 0; d < 64; ++d) {
-        EXPECT_TRUE(std::isnan(test.Held(result, 1, 1, 1, d))) << machine->name;
-        EXPECT_TRUE(std::isfinite(test.Held(result, 1, 1, 0, d))) << machine->name;
-        EXPECT_TRUE(std::isfinite(test.Held(result, 1, 0, 1, d))) << machine->name;
-      }
-    }
   }
 }
 

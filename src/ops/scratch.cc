@@ -3,11 +3,13 @@
 namespace kvrm::ops {
 
 size_t ScratchBytes(const ScratchNeed& need) {
-  // Scores, chunk outputs, running outputs, states; of int8 pages the queries' scales and offsets,
-  // weights and codes (attention_kernel.h).
-  const size_t queries = size_t{kMaxTaskRows} * need.max_group_heads;
-  const size_t bytes = queries * (kChunkTokens + 2 * need.head_dim) * sizeof(float) +
-                       queries * (16 + 8 + 2 * kChunkTokens + need.head_dim);
+  // AttentionScratch (attention_kernel.h): what the queries of one KV head need, then what those
+  // of all heads do: running outputs and codes, a state, a scale and an offset.
+  const size_t tile_queries = size_t{kMaxTaskRows} * (need.num_heads / need.num_kv_heads);
+  const size_t queries = size_t{kMaxTaskRows} * need.num_heads;
+  const size_t bytes =
+      tile_queries * ((kChunkTokens + need.head_dim) * sizeof(float) + 2 * kChunkTokens) +
+      queries * (need.head_dim * (sizeof(float) + 1) + 16 + 8);
   return (bytes + 4095) / 4096 * 4096;
 }
 

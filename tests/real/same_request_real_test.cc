@@ -83,7 +83,7 @@ TEST_P(RealSameRequest, WhateverTheChunk) {
 TEST_P(RealSameRequest, AfterTwoHundredOthersAndWithNoTwoAdjacentPages) {
   KVRM_REQUIRE_DATA(DefaultModelPath());
   RuntimeOptions options = Options();
-  options.kv_bytes = uint64_t{64} << 20;
+  options.kv_bytes = uint64_t{GetParam() == KvFormat::kInt8 ? 24u : 48u} << 20;
   options.scatter_seed = 9;
   const auto runtime = LoadRuntime(options);
   ASSERT_TRUE(runtime.ok());
