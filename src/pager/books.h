@@ -8,7 +8,7 @@
 //   PAGER-4  a page of a taken superblock is in exactly one state: free (its map bit), soft (in one
 //            slot's soft run), referenced, in limbo, or cached; a page of any other superblock in
 //            none.
-//   PAGER-5  sum of superblock bytes taken <= kv_bytes.
+//   PAGER-5  superblock bytes populated, taken and spare, of all groups <= kv_bytes.
 //   PAGER-6  a sequence's table ends at page ceil(num_tokens / page_tokens). In a full group it
 //   begins
 //            at 0 and has no holes; in a sliding group it begins at or before the page of the first
@@ -103,7 +103,8 @@ struct PagerSnapshot {
   uint64_t kv_bytes = 0;
   uint64_t epoch = 0;
   uint64_t completed_epoch = 0;
-  bool in_step = false;  // not compared: a step whose edits were all undone equals none
+  uint64_t populated_bytes = 0;  // not compared: a superblock that was taken and untaken is a spare
+  bool in_step = false;          // not compared: a step whose edits were all undone equals none
   bool operator==(const PagerSnapshot& other) const {
     return groups == other.groups && kv_bytes == other.kv_bytes && epoch == other.epoch &&
            completed_epoch == other.completed_epoch;

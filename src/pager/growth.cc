@@ -33,21 +33,51 @@ uint64_t Pager::State::BytesNeeded(uint32_t group, uint64_t pages) const {
   return PagesFor(pages - reachable, geometry.pages_per_superblock) * geometry.superblock_bytes;
 }
 
+// A spare holds memory as a taken superblock does, and only Maintain may return it: what one group
+// keeps ready, another cannot have in this step.
+uint64_t Pager::State::ClaimedBytes(const uint64_t* needed_bytes, uint32_t except) const {
+  uint64_t claimed = 0;
+  for (uint32_t g = 0; g < groups.size(); ++g) {
+    if (g != except) claimed += std::max(groups[g].pool.spare_bytes(), needed_bytes[g]);
+  }
+  return claimed;
+}
+
 uint32_t Pager::State::MissingPages(const Growth* growth) const {
-  uint64_t needed = 0;
-  for (uint32_t g = 0; g < groups.size(); ++g) needed += BytesNeeded(g, growth[g].to_take());
-  if (needed <= spendable_bytes()) return 0;
+  uint64_t needed[kMaxKvGroups] = {};
+  for (uint32_t g = 0; g < groups.size(); ++g) needed[g] = BytesNeeded(g, growth[g].to_take());
+  if (ClaimedBytes(needed, kNoGroup) <= spendable_bytes()) return 0;
   // Several groups may each fit alone but not together: then one page is missing, somewhere.
   uint64_t missing = 1;
   for (uint32_t g = 0; g < groups.size(); ++g) {
     const KvGroupGeometry& geometry = groups[g].pool.geometry();
-    const uint64_t reachable = ReachablePages(g) + spendable_bytes() / geometry.superblock_bytes *
-                                                       geometry.pages_per_superblock;
+    const uint64_t none[kMaxKvGroups] = {};
+    const uint64_t spendable =
+        spendable_bytes() - std::min(spendable_bytes(), ClaimedBytes(none, g));
+    const uint64_t reachable =
+        ReachablePages(g) + spendable / geometry.superblock_bytes * geometry.pages_per_superblock;
     if (growth[g].to_take() > reachable) {
       missing = std::max(missing, growth[g].to_take() - reachable);
     }
   }
   return static_cast<uint32_t>(missing);
+}
+
+uint32_t Pager::ReachableTokens(SeqId seq, uint32_t at_most) const {
+  const State& s = *state_;
+  const uint32_t slot = s.SlotOf(seq), length = s.Find(seq).num_tokens;
+  const auto fits = [&](uint32_t num_tokens) {
+    State::Growth growth[kMaxKvGroups] = {};
+    for (uint32_t g = 0; g < s.groups.size(); ++g) growth[g] = s.GrowthOf(g, slot, num_tokens, 0);
+    return s.MissingPages(growth) == 0;
+  };
+  const uint64_t most = std::min<uint64_t>({at_most, s.config.max_seq_tokens, s.max_tokens});
+  uint64_t within = length, beyond = std::max<uint64_t>(most, length) + 1;
+  while (within + 1 < beyond) {
+    const uint64_t middle = within + (beyond - within) / 2;
+    (fits(static_cast<uint32_t>(middle)) ? within : beyond) = middle;
+  }
+  return static_cast<uint32_t>(within);
 }
 
 // The first of a step is the one that waits longest; Maintain looks whether other groups hold what
@@ -59,7 +89,7 @@ void Pager::State::NoteDeferred(const Growth* growth) {
   for (uint32_t g = 0; g < groups.size(); ++g) deferred_pages[g] = growth[g].to_take();
 }
 
-// Requires: MissingPages() was 0. `kept` bytes of superblocks belong to the groups after this one.
+// Requires: MissingPages() was 0. `kept` bytes of superblocks are claimed by other groups.
 void Pager::State::Grow(uint32_t group, uint32_t slot, const Growth& growth, uint64_t kept) {
   PageTables& tables = groups[group].tables;
   // Its next page, and nobody knows how many follow. The first page of a short prompt does not

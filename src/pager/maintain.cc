@@ -22,22 +22,19 @@ uint64_t Pager::State::populated_bytes() const {
   return bytes;
 }
 
-// kv_bytes bounds what is populated, too. A verb takes what it needs without a look at the spares
-// of other groups, because returning one is a system call; that is made up for here.
+// Never at the cost of what a deferred sequence waits for: it would wait for ever.
 bool Pager::State::PopulateAhead() {
-  if (populated_bytes() > config.kv_bytes) {
-    for (Group& group : groups) {
-      if (group.pool.GiveBackSpare()) return true;
-    }
-  }
+  uint64_t needed[kMaxKvGroups] = {};
+  for (uint32_t g = 0; g < groups.size(); ++g) needed[g] = BytesNeeded(g, deferred_pages[g]);
   const uint64_t open = slots.size() - free_slots.size();
   for (uint32_t g = 0; g < groups.size(); ++g) {
     PagePool& pool = groups[g].pool;
     // Each sequence that has no soft run may take a page in the next step, and keep some more.
     const uint64_t growing = open - std::min(open, soft_runs[g].num_slots());
     const uint64_t pages = growing * (config.scatter_seed == 0 ? kSoftRunPages : 1);
-    const uint64_t with_one_more = populated_bytes() + pool.geometry().superblock_bytes;
-    if (!pool.NeedsSpare(pages) || with_one_more > config.kv_bytes) continue;
+    const uint64_t with_one_more = pool.spare_bytes() + pool.geometry().superblock_bytes;
+    const uint64_t claimed = ClaimedBytes(needed, g) + std::max(with_one_more, needed[g]);
+    if (!pool.NeedsSpare(pages) || claimed > spendable_bytes()) continue;
     pool.PopulateSpare();
     return true;
   }
@@ -47,9 +44,12 @@ bool Pager::State::PopulateAhead() {
 // A sequence waits for bytes that another group holds, but does not need: for what is waiting, or
 // two groups would take the same superblock from each other for ever.
 bool Pager::State::MakeRoomForDeferred() {
-  uint64_t needed = 0;
-  for (uint32_t g = 0; g < groups.size(); ++g) needed += BytesNeeded(g, deferred_pages[g]);
-  if (needed <= spendable_bytes()) return false;
+  uint64_t needed[kMaxKvGroups] = {};
+  for (uint32_t g = 0; g < groups.size(); ++g) needed[g] = BytesNeeded(g, deferred_pages[g]);
+  if (ClaimedBytes(needed, kNoGroup) <= spendable_bytes()) return false;
+  for (uint32_t g = 0; g < groups.size(); ++g) {
+    if (groups[g].pool.spare_bytes() > needed[g] && groups[g].pool.GiveBackSpare()) return true;
+  }
   const auto can_spare = [&](uint32_t g) {
     return ReachablePages(g) >= deferred_pages[g] + groups[g].pool.geometry().pages_per_superblock;
   };

@@ -35,6 +35,10 @@ Status CheckGroup(uint32_t index, const KvGroupGeometry& group) {
   }
   if (group.num_parts == 0) return invalid("num_parts", 0, "at least 1");
   if (group.part_page_bytes == 0) return invalid("part_page_bytes", 0, "at least 1");
+  if (group.superblock_bytes > kMaxSuperblockBytes) {
+    return invalid("superblock_bytes", group.superblock_bytes,
+                   "at most " + std::to_string(kMaxSuperblockBytes));
+  }
   if (group.pages_per_superblock == 0 || group.pages_per_superblock > kFreeMapBits) {
     return invalid("pages_per_superblock", group.pages_per_superblock, "1 to 64");
   }
@@ -188,11 +192,13 @@ Reservation Pager::Reserve(SeqId seq, uint32_t num_tokens, uint32_t hint_tokens)
   }
   // A group may spend on placement (a new superblock where pieces would do) what the groups after
   // it do not need.
-  uint64_t kept = 0;
-  for (uint32_t g = 0; g < s.groups.size(); ++g) kept += s.BytesNeeded(g, growth[g].to_take());
+  uint64_t needed[kMaxKvGroups] = {};
   for (uint32_t g = 0; g < s.groups.size(); ++g) {
-    kept -= s.BytesNeeded(g, growth[g].to_take());
-    s.Grow(g, slot, growth[g], kept);
+    needed[g] = s.BytesNeeded(g, growth[g].to_take());
+  }
+  for (uint32_t g = 0; g < s.groups.size(); ++g) {
+    s.Grow(g, slot, growth[g], s.ClaimedBytes(needed, g));
+    needed[g] = 0;
   }
   s.Slide(slot, sequence.written_tokens);
   s.SetLength(slot, num_tokens, sequence.written_tokens);

@@ -101,6 +101,9 @@ class Pager {
   // On kDeferred and kUnserviceable nothing changes.
   Reservation Reserve(SeqId seq, uint32_t num_tokens, uint32_t hint_tokens = 0);
 
+  // The most places, at most `at_most` and at least its length, that Reserve could give `seq` now.
+  uint32_t ReachableTokens(SeqId seq, uint32_t at_most) const;
+
   // Makes the first `num_tokens` places of `dst` (empty) refer to the pages of `src`. Full pages
   // are shared; a partial last page is shared too and copied by the first write to it (Reserve past
   // num_tokens), a copy that stands in page_copies(). Requires: num_tokens <= length of src, now
@@ -182,6 +185,7 @@ class Pager {
   uint32_t completed_tokens(SeqId seq) const;
   std::byte* base(uint32_t group) const;
   uint64_t range_bytes(uint32_t group) const;
+  uint64_t spare_bytes(uint32_t group) const;  // populated ahead of need, not taken
   // Pages that Reserve could still hand out now in the tightest group (free, soft of others and
   // cached ones, superblocks not taken yet), limbo counted as free next step when `with_limbo`.
   uint64_t available_pages(bool with_limbo) const;

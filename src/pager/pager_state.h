@@ -98,6 +98,9 @@ struct Pager::State {
   Growth GrowthOf(uint32_t group, uint32_t slot, uint32_t num_tokens, uint32_t hint_tokens) const;
   // Bytes of superblocks that `group` has to take for `pages` more.
   uint64_t BytesNeeded(uint32_t group, uint64_t pages) const;
+  // Bytes that groups but `except` hold in spares or need for superblocks.
+  static constexpr uint32_t kNoGroup = kMaxKvGroups;
+  uint64_t ClaimedBytes(const uint64_t* needed_bytes, uint32_t except) const;
   // Pages that are missing for growth[g] of each group g, 0 when there is room.
   uint32_t MissingPages(const Growth* growth) const;
   void NoteDeferred(const Growth* growth);
@@ -131,6 +134,7 @@ struct Pager::State {
   // ---- transaction
   uint64_t step_epoch() const { return epoch + 1; }  // of the open step
   void Undo(const Edit& edit);
+  bool IsNamedLater(const Edit& taking) const;
   bool UndoForSavepoint(Edit& edit, bool others_share);
   void Publish(const Edit& edit);
   void PublishKept(const Edit& edit);

@@ -65,9 +65,14 @@ TEST(PagerCreate, RefusesNamingFieldValueAndLimit) {
               HasSubstr("kv_bytes: 2047, must be at least 2048"));
   EXPECT_THAT(error([](C& c) { c.geometry.groups[0].part_page_bytes = ~uint64_t{0} / 16; }),
               HasSubstr("superblock_bytes: 2048"));
-  EXPECT_THAT(
-      error([](C& c) { c.geometry.groups[0].superblock_bytes = c.kv_bytes = ~uint64_t{0}; }),
-      HasSubstr("kv_bytes: a virtual range of 18446744073709551615 bytes"));
+  EXPECT_THAT(error([](C& c) { c.geometry.groups[0].superblock_bytes = (16u << 20) + 1; }),
+              HasSubstr("groups[0].superblock_bytes: 16777217, must be at most 16777216"));
+  EXPECT_THAT(error([](C& c) {
+                c.geometry.groups[0].superblock_bytes = 16u << 20;
+                c.geometry.groups[0].pages_per_superblock = 1;
+                c.kv_bytes = uint64_t{1} << 48;
+              }),
+              HasSubstr("kv_bytes: a virtual range of 281474976710656 bytes"));
   EXPECT_THAT(error([](C& c) { c.max_slots = 0; }), HasSubstr("max_slots: 0"));
   EXPECT_THAT(error([](C& c) { c.max_slots = 65536; }), HasSubstr("max_slots: 65536"));
   EXPECT_THAT(error([](C& c) { c.max_seq_tokens = 0; }), HasSubstr("max_seq_tokens: 0"));

@@ -105,6 +105,9 @@ std::byte* Pager::base(uint32_t group) const { return state_->groups[group].pool
 uint64_t Pager::range_bytes(uint32_t group) const {
   return state_->groups[group].pool.range_bytes();
 }
+uint64_t Pager::spare_bytes(uint32_t group) const {
+  return state_->groups[group].pool.spare_bytes();
+}
 const KvGeometry& Pager::geometry() const { return state_->config.geometry; }
 PagerBooks Pager::books(uint32_t group) const { return state_->groups[group].pool.books(); }
 
@@ -136,6 +139,7 @@ PagerSnapshot Pager::State::Snapshot() const {
   snapshot.kv_bytes = config.kv_bytes;
   snapshot.epoch = epoch;
   snapshot.in_step = in_step;
+  snapshot.populated_bytes = populated_bytes();
   snapshot.completed_epoch = completed_epoch;
   for (uint32_t g = 0; g < groups.size(); ++g) {
     const auto& [pool, tables] = groups[g];

@@ -367,5 +367,32 @@ TEST(SoftRunsOrder, OldestFirstAndReturnedOnesInFront) {
   EXPECT_EQ(runs.num_slots(), 2u);
 }
 
+// A savepoint's rollback leaves the superblock that it took: stolen pages of it come back when the
+// whole step is rolled back.
+TEST(SoftRuns, AStepIsRolledBackAfterASavepointThatTookASuperblockAndStoleItsOwnRun) {
+  const auto pager = MakePager(TinyConfig(2));
+  pager->BeginStep();
+  const SeqId a = OpenWith(*pager, 16);
+  (void)OpenWith(*pager, 16 * 6);  // superblock 0 is full
+  CommitAndComplete(*pager);
+  const PagerSnapshot before = pager->Snapshot();
+  for (const bool commits : {false, true}) {
+    pager->BeginStep();
+    const auto savepoint = pager->Mark(a);
+    ASSERT_EQ(pager->Reserve(a, 17).status, ReserveStatus::kOk);  // a superblock, three soft pages
+    pager->Trim(a, 16);
+    ASSERT_EQ(pager->Reserve(a, 16 * 8).status, ReserveStatus::kOk);  // which are stolen
+    pager->Rollback(savepoint);
+    if (commits) {
+      CommitAndComplete(*pager);
+      EXPECT_EQ(pager->num_tokens(a), 16u);
+    } else {
+      pager->RollbackStep();
+      EXPECT_EQ(pager->Snapshot(), before);
+    }
+    ExpectSound(*pager);
+  }
+}
+
 }  // namespace
 }  // namespace kvrm

@@ -90,14 +90,34 @@ void Pager::State::Undo(const Edit& edit) {
   }
 }
 
+// True when an edit that stands, later than the taking of superblock `id`, names a page of it:
+// undoing the whole step will need the superblock. What is in use there is not asked for.
+bool Pager::State::IsNamedLater(const Edit& taking) const {
+  const uint32_t per = groups[taking.group].pool.geometry().pages_per_superblock;
+  const Edit* const end = journal.data() + journal.size();
+  return std::any_of(&taking + 1, end, [&](const Edit& edit) {
+    switch (edit.kind) {
+      case EditKind::kOpen:
+      case EditKind::kClose:
+      case EditKind::kLength:
+      case EditKind::kTakeSuperblock:
+      case EditKind::kUndone:
+        return false;
+      default:
+        return edit.group == taking.group && edit.page / per == taking.page;
+    }
+  });
+}
+
 // Undoes one edit of a sequence while later edits of others stand; true when nothing is left of it.
 // Three things of a sequence may meanwhile matter to others, and stay until the step ends: a
-// superblock that they took pages from, a soft run that they stole, and the copy of a page that
-// they shared. The copy is still made, and rests in limbo if nobody names it, because undoing the
-// others may bring it back.
+// superblock that they took or stole pages of, a soft run that they stole, and the copy of a page
+// that they shared. The copy is still made, and rests in limbo if nobody names it, because undoing
+// the others may bring it back.
 bool Pager::State::UndoForSavepoint(Edit& edit, bool others_share) {
   auto& [pool, tables] = groups[edit.group];
-  if (edit.kind == EditKind::kTakeSuperblock && !pool.IsEmpty(SuperblockId{edit.page})) {
+  if (edit.kind == EditKind::kTakeSuperblock &&
+      (!pool.IsEmpty(SuperblockId{edit.page}) || IsNamedLater(edit))) {
     return false;
   }
   if (edit.kind == EditKind::kTakeSoft) {

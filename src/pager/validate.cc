@@ -254,9 +254,10 @@ std::vector<std::string> Validate(const PagerSnapshot& snapshot) {
     GroupValidator(snapshot, g, violations).Run();
     superblock_bytes += snapshot.groups[g].books.superblock_bytes;
   }
-  if (superblock_bytes > snapshot.kv_bytes) {
-    violations.push_back("PAGER-5: superblocks take " + std::to_string(superblock_bytes) +
-                         " bytes, kv_bytes is " + std::to_string(snapshot.kv_bytes));
+  if (snapshot.populated_bytes > snapshot.kv_bytes || superblock_bytes > snapshot.populated_bytes) {
+    violations.push_back("PAGER-5: superblocks take " + std::to_string(superblock_bytes) + " of " +
+                         std::to_string(snapshot.populated_bytes) +
+                         " bytes populated, kv_bytes is " + std::to_string(snapshot.kv_bytes));
   }
   return violations;
 }

@@ -2,7 +2,6 @@
 // run for want of pages, victims.
 #include <algorithm>
 #include <iterator>
-#include <limits>
 
 #include "base/check.h"
 #include "sched/scheduler_state.h"
@@ -17,19 +16,6 @@ uint64_t PagesFor(const KvGeometry& geometry, uint64_t num_tokens) {
     pages = std::max(pages, (num_tokens + group.page_tokens - 1) / group.page_tokens);
   }
   return pages;
-}
-
-// Token places that `entry` could have now without another sequence giving pages back.
-uint64_t PlacesWithinReach(const SchedEntry& entry, const Pager& pager) {
-  uint64_t places = std::numeric_limits<uint64_t>::max();
-  const uint64_t available = pager.available_pages(/*with_limbo=*/false);
-  const auto& groups = pager.geometry().groups;
-  for (uint32_t g = 0; g < groups.size(); ++g) {
-    const uint64_t pages =
-        pager.first_page(entry.seq, g) + pager.pages(entry.seq, g).size() + available;
-    places = std::min(places, pages * groups[g].page_tokens);
-  }
-  return places;
 }
 
 }  // namespace
@@ -87,9 +73,9 @@ uint32_t Scheduler::State::ReserveRows(EntryRef entry, uint32_t count, Pager& pa
   if (*status == ReserveStatus::kOk) return count;
   pager.Rollback(savepoint);
   if (*status == ReserveStatus::kUnserviceable || count == 1) return 0;
-  const uint64_t reach = PlacesWithinReach(*entry, pager);
+  const uint32_t reach = pager.ReachableTokens(entry->seq, computed + count);
   if (reach <= computed) return 0;
-  const auto fitting = static_cast<uint32_t>(std::min<uint64_t>(count, reach - computed));
+  const uint32_t fitting = reach - computed;
   const Pager::Savepoint again = pager.Mark(entry->seq);
   *status = pager.Reserve(entry->seq, computed + fitting, computed + fitting).status;
   if (*status == ReserveStatus::kOk) return fitting;
@@ -312,8 +298,14 @@ void Scheduler::State::Preempt(EntryRef victim, Pager& pager) {
 // counted here and no further victim falls for them (B019). Alone and still without room, the
 // oldest can never be served.
 void Scheduler::State::MakeRoom(Pager& pager) {
-  if (plan.num_rows > 0 || plan.deferred == 0 || running.empty()) return;
-  while (pager.available_pages(/*with_limbo=*/true) == 0) {
+  const bool stuck = plan.num_rows == 0 && plan.deferred > 0 && !running.empty();
+  stuck_plans = stuck ? stuck_plans + 1 : 0;
+  if (!stuck) return;
+  // Pages that are there but do not help (they may be another KV group's, which Maintain is to
+  // move): they get some steps to, and no more, so that nothing waits for ever.
+  bool patient = stuck_plans < kMostStuckPlans;
+  while (!patient || pager.available_pages(/*with_limbo=*/true) == 0) {
+    patient = true;
     if (running.size() == 1) {
       Drop(running, running.begin(), pager);
       return;

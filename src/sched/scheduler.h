@@ -50,6 +50,10 @@ struct SchedulerConfig {
 // anew.
 inline constexpr uint32_t kLeastTokensOfAResumed = 32;
 
+// Plans in a row without a row, for want of pages that are there but do not help, until somebody
+// gives way.
+inline constexpr uint32_t kMostStuckPlans = 16;
+
 struct PlannedRows {
   RequestId request;
   SeqId seq;

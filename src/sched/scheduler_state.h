@@ -61,6 +61,7 @@ struct Scheduler::State {
   std::vector<SeqId> closed;             // sequences that Remove closed in this step
   std::vector<SeqId> to_close;           // the same, of a step that was rolled back
   std::vector<RequestId> unchecked;      // added since the last plan
+  uint32_t stuck_plans = 0;              // in a row that had work and no row
   uint64_t last_turn = 0;
   std::vector<EntryRef> prompts;  // scratch: those that wait, by turn
   // What a rolled back plan puts back.

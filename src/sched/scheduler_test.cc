@@ -217,5 +217,49 @@ TEST(B021, RandomLoadNeverStalls) {
   }
 }
 
+// An adopted page that is written to needs a copy: a page more than its tokens say.
+TEST(Scheduler, APromptThatAdoptedPartOfAPageAdvancesInAPoolThatJustHoldsIt) {
+  PagerConfig config;
+  config.geometry.groups.push_back({.page_tokens = 16,
+                                    .num_parts = 1,
+                                    .part_page_bytes = 64,
+                                    .pages_per_superblock = 8,
+                                    .superblock_bytes = 512});
+  config.kv_bytes = 512;  // 7 pages
+  config.max_slots = 4;
+  config.max_seq_tokens = 256;
+  const auto pager = std::move(Pager::Create(config)).value();
+  std::vector<TokenId> first(32), second(112);
+  for (int i = 0; i < 112; ++i) second[static_cast<size_t>(i)] = i < 20 ? i : 1000 + i;
+  for (int i = 0; i < 32; ++i) first[static_cast<size_t>(i)] = i;
+  pager->BeginStep();
+  const SeqId indexed = *pager->Open();
+  ASSERT_EQ(pager->Reserve(indexed, 32).status, ReserveStatus::kOk);
+  (void)pager->Commit(1);
+  pager->StepDone(1);
+  ASSERT_EQ(pager->IndexPrefix(indexed, {}, first), 2u);
+  pager->BeginStep();
+  pager->Close(indexed);
+  (void)pager->Commit(2);
+  pager->StepDone(2);
+
+  Scheduler scheduler(Config(4));
+  scheduler.Add(RequestId{7}, 112);
+  const PrefixAdopter adopt = [&](RequestId, SeqId seq) {
+    const uint32_t cached = pager->MatchPrefix({}, second);
+    EXPECT_EQ(pager->AdoptPrefix(seq, {}, second, cached).status, ReserveStatus::kOk);
+    return cached;
+  };
+  uint32_t rows = 0;
+  for (uint64_t epoch = 3; epoch < 40; ++epoch) {
+    pager->BeginStep();
+    rows += scheduler.Plan(*pager, adopt).num_rows;
+    (void)pager->Commit(epoch);
+    scheduler.OnStepDone();
+    pager->StepDone(epoch);
+  }
+  EXPECT_EQ(rows, 112u - 20u);
+}
+
 }  // namespace
 }  // namespace kvrm
