@@ -104,9 +104,10 @@ bool HeartMachine::Fits(const std::vector<Need>& needs, bool with_optional_copie
     spendable -= pager_->books(g).superblock_bytes;
     const bool copies = with_optional_copies ? needs[g].may_copy : needs[g].copies;
     const uint64_t pages = needs[g].pages + (copies ? 1 : 0), free = FreePages(g);
-    if (pages <= free) continue;
     const uint64_t per = geometry.pages_per_superblock;
-    needed += (pages - free + per - 1) / per * geometry.superblock_bytes;
+    const uint64_t superblocks = pages <= free ? 0 : (pages - free + per - 1) / per;
+    // What a group holds ready, no other can have before Maintain.
+    needed += std::max(pager_->spare_bytes(g), superblocks * geometry.superblock_bytes);
   }
   return needed <= spendable;
 }
