@@ -135,8 +135,9 @@ KVRM_API kvrm_status kvrm_step_done(kvrm_runtime* runtime, uint64_t epoch);
  * may make system calls of some length; call it once after each step. */
 KVRM_API kvrm_status kvrm_maintain(kvrm_runtime* runtime, uint32_t idle, uint32_t* more);
 
-/* ---- prefix index: pages that are written, found by the tokens that they hold. All groups have the
- * same page_tokens, or there is none (KVRM_CONFIG_NO_PREFIX_INDEX: nothing enters, nothing matches) */
+/* ---- prefix index: pages that are written, found by the tokens that they hold. All groups have
+ * the same page_tokens, or there is none (KVRM_CONFIG_NO_PREFIX_INDEX: nothing enters, nothing
+ * matches) */
 
 /* [*] How many places of a prompt adopt could give now. Costs the prompt's pages. */
 KVRM_API kvrm_status kvrm_prefix_match(kvrm_runtime* runtime, const kvrm_salt* salt,
