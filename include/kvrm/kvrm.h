@@ -194,7 +194,8 @@ KVRM_API kvrm_status kvrm_window_plan(kvrm_runtime* runtime, const kvrm_train** 
                                       uint32_t* num_trains);
 /* [-] The decoder has run the last frame, `epoch`, and its windows hold the rows. Returns copies
  * window -> pool that are due now; carry them out before the next commit. An epoch that was not
- * acknowledged is taken not to have run: trim its places. One without rows needs neither call. */
+ * acknowledged is taken not to have run: trim its places. One without rows needs neither call,
+ * but with publish_age_steps > 0 the plan. */
 KVRM_API kvrm_status kvrm_window_acknowledge(kvrm_runtime* runtime, uint64_t epoch,
                                              const kvrm_train** trains, uint32_t* num_trains);
 /* [*] Copies window -> pool of `seq` that still wait (publish_age_steps > 0). To be called, and
