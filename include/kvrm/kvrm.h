@@ -79,7 +79,8 @@ KVRM_API kvrm_status kvrm_get_page_offset(const kvrm_runtime* runtime, uint32_t 
 /* ---- one step. Cost of each: the page table entries that change. */
 
 /* [-] Begins a step: its edits become visible together, by commit, or not at all. INVALID with
- * publish_age_steps > 0: nobody asked for the window plan of the last epoch, which had rows. */
+ * publish_age_steps > 0: nobody asked for the window plan of the last epoch, which had rows or
+ * moves some: its KVRM_COPY_PUBLISH trains exist once, and no later plan repeats them. */
 KVRM_API kvrm_status kvrm_begin_step(kvrm_runtime* runtime);
 /* [S] Opens an empty sequence. DEFERRED: all slots run. It keeps its slot until it is closed; ids
  * come back only after a long time. */
@@ -115,7 +116,9 @@ KVRM_API kvrm_status kvrm_mark(kvrm_runtime* runtime, kvrm_seq seq, uint64_t* sa
  * were marked later, of any sequence, are void. */
 KVRM_API kvrm_status kvrm_rollback(kvrm_runtime* runtime, uint64_t savepoint);
 /* [S] Publishes the step as `epoch`: the last one + 1; the first is 1. Rows of one sequence stand
- * together, ascending in kv_index; those that write are exactly its new places, each once. `out`
+ * together, ascending in kv_index; those that write are exactly its new places, each once. With
+ * windows, what they see together has to fit the ring of a sliding group: only rows that do not
+ * write and stand far before the others can break that. `out`
  * may be NULL. INVALID leaves the step open, as it was. NO_ROOM: more edits than a frame holds;
  * roll the step back. [-] With the last epoch and the same rows again: the same frame, nothing
  * changes. Frame pointers are valid until the next but one commit, segments and dense until the
@@ -199,7 +202,8 @@ KVRM_API kvrm_status kvrm_window_plan(kvrm_runtime* runtime, const kvrm_train** 
 KVRM_API kvrm_status kvrm_window_acknowledge(kvrm_runtime* runtime, uint64_t epoch,
                                              const kvrm_train** trains, uint32_t* num_trains);
 /* [*] Copies window -> pool of `seq` that still wait (publish_age_steps > 0). To be called, and
- * carried out, before alias from it and before prefix_index of it; those answer INVALID else. */
+ * carried out, before alias from it and before prefix_index of it; those answer INVALID else. Rows
+ * whose pages a commit dropped wait no longer, whether its plan was asked for or not. */
 KVRM_API kvrm_status kvrm_window_publish(kvrm_runtime* runtime, kvrm_seq seq,
                                          const kvrm_train** trains, uint32_t* num_trains);
 /* [*] Places of (group, slot) that its window holds: [first, end). */

@@ -31,6 +31,7 @@ class RowReader {
     if (const kvrm_status status = CheckNothingIsMissing(); status != KVRM_OK) {
       return Forget(status);
     }
+    if (const kvrm_status status = CheckWindowsHold(); status != KVRM_OK) return Forget(status);
     // Callers mostly go through their slots in order.
     const auto ascends = [](const SlotHead& a, const SlotHead& b) { return a.slot < b.slot; };
     if (!std::is_sorted(r_.slot_heads.begin(), r_.slot_heads.end(), ascends)) {
@@ -153,6 +154,28 @@ class RowReader {
     return KVRM_OK;
   }
 
+  // What the rows of one sequence see, taken together, has to lie in its window at once (WINDOW-1).
+  // Rows that write never see more; one that only reads may stand far before them.
+  kvrm_status CheckWindowsHold() {
+    if (r_.windows == nullptr) return KVRM_OK;
+    for (const SlotHead& head : r_.slot_heads) {
+      const uint32_t first = r_.rows[head.row_begin].kv_index;
+      const uint32_t last = r_.rows[head.row_begin + head.num_rows - 1].kv_index;
+      for (uint32_t g = 0; g < r_.num_groups(); ++g) {
+        if (r_.geometry().groups[g].kind != KvGroupKind::kSliding) continue;
+        const uint32_t seen = std::min(first + 1, r_.geometry().groups[g].window_tokens);
+        const uint32_t holds = r_.setup.windows.groups[g].window_tokens;
+        if (last - first + seen <= holds) continue;
+        return r_.error.Set(KVRM_INVALID,
+                            "rows[%u].kv_index: %u, with the row at %u sequence %u sees %u places, "
+                            "a window of group %u holds %u",
+                            head.row_begin, first, last, head.seq_id, last - first + seen, g,
+                            holds);
+      }
+    }
+    return KVRM_OK;
+  }
+
   kvrm_status Missing(kvrm_seq seq, uint32_t begin, uint32_t end) {
     return r_.error.Set(KVRM_INVALID, "no row writes places [%u, %u) of sequence %u", begin, end,
                         seq);
@@ -185,9 +208,6 @@ kvrm_status CheckEdits(kvrm_runtime& runtime) {
 }
 
 void Publish(kvrm_runtime& r, uint64_t epoch, const kvrm_row_input* rows, uint32_t num_rows) {
-  // Residency has to see every frame, also one whose plan nobody asked for.
-  if (r.windows != nullptr && r.epoch > 0 && !r.planned) (void)r.windows->Plan(r.view);
-  r.planned = true;
   r.publishing = true;  // from here on a fault cannot be taken back
   if (r.view.head != nullptr) r.previous_head = *r.view.head;
   const std::span<const Delta> deltas = r.pager->Commit(epoch);
@@ -195,6 +215,9 @@ void Publish(kvrm_runtime& r, uint64_t epoch, const kvrm_row_input* rows, uint32
   AddPageCopies(r.geometry(), r.pager->page_copies(), r.page_copies);
   r.page_copy_trains = r.page_copies.Flush();
   r.copies_asked = r.page_copy_trains.empty();
+  // At once, not when it is asked for: from here on rows that wait may only go to pages that their
+  // sequences still hold.
+  if (r.windows != nullptr) r.plan = r.windows->Plan(r.view);
   r.ledger.Commit(*r.pager, /*computed=*/r.windows == nullptr);
   r.row_inputs.assign(rows, rows + num_rows);
   r.epoch = epoch;

@@ -14,6 +14,7 @@ constexpr uint32_t kMaxLayers = 1u << 16;
 constexpr uint32_t kDefaultPageTokens = 16;
 constexpr uint32_t kDefaultSlots = 32;
 constexpr uint64_t kMaxWindowBytes = uint64_t{1} << 47;  // no user address space is larger
+constexpr uint64_t kMaxTrainBytes = kMaxWindowBytes;
 
 std::string Field(const char* array, uint32_t index, const char* field) {
   return std::string(array) + "[" + std::to_string(index) + "]." + field + ": ";
@@ -101,6 +102,17 @@ Status ReadLayers(const kvrm_config& config, KvGeometry& geometry) {
   return Ok();
 }
 
+// Places that a window has to hold (WINDOW-1), and that number in words.
+uint64_t LeastWindow(const PagerConfig& pager, const KvGroupGeometry& group, std::string& words) {
+  if (group.kind == KvGroupKind::kFull) {
+    words = "at least max_seq_tokens, " + std::to_string(pager.max_seq_tokens);
+    return pager.max_seq_tokens;
+  }
+  const uint64_t least = uint64_t{group.window_tokens} + pager.max_step_tokens;
+  words = "at least the model's window + max_step_tokens, " + std::to_string(least);
+  return least;
+}
+
 // Requires: everything but windows has been read, and the pager takes it.
 Result<WindowGeometry::Group> ReadWindow(const kvrm_config& config, const RuntimeSetup& setup,
                                          uint32_t index) {
@@ -109,22 +121,24 @@ Result<WindowGeometry::Group> ReadWindow(const kvrm_config& config, const Runtim
     KVRM_RETURN_IF_ERROR(ReadElement(config.windows, "windows", index, window));
   }
   const KvGroupGeometry& group = setup.pager.geometry.groups[index];
-  if (group.page_tokens == 0 || group.part_page_bytes % group.page_tokens != 0) {
+  if (group.part_page_bytes % group.page_tokens != 0) {
     return OutOfRange(Field("groups", index, "part_page_bytes"), group.part_page_bytes,
                       "a multiple of page_tokens where windows are kept");
   }
+  std::string limit;
+  const uint64_t least = LeastWindow(setup.pager, group, limit);
   uint64_t tokens = window.window_tokens;
-  if (tokens == 0) {
-    tokens = group.kind == KvGroupKind::kFull
-                 ? uint64_t{setup.pager.max_seq_tokens}
-                 : uint64_t{group.window_tokens} + setup.pager.max_step_tokens;
-    tokens = (tokens + group.page_tokens - 1) / group.page_tokens * group.page_tokens;
+  if (tokens == 0) tokens = (least + group.page_tokens - 1) / group.page_tokens * group.page_tokens;
+  if (tokens < least) return OutOfRange(Field("windows", index, "window_tokens"), tokens, limit);
+  if (tokens % group.page_tokens != 0) {
+    return OutOfRange(Field("windows", index, "window_tokens"), tokens,
+                      "a multiple of page_tokens, " + std::to_string(group.page_tokens));
   }
   const uint64_t token_bytes = group.part_page_bytes / group.page_tokens;
-  // Each factor is bounded before it is multiplied.
+  // Each factor is bounded before it is multiplied, and none is 0: the pager took them.
   const uint64_t sides = uint64_t{setup.pager.max_slots} * group.num_parts;
-  if (tokens > kNone32 || (token_bytes > 0 && tokens > kMaxWindowBytes / token_bytes) ||
-      (sides > 0 && tokens * token_bytes > kMaxWindowBytes / sides)) {
+  if (tokens > kNone32 || tokens > kMaxWindowBytes / token_bytes ||
+      tokens * token_bytes > kMaxWindowBytes / sides) {
     return OutOfRange(Field("windows", index, "window_tokens"), tokens,
                       "such that all windows together take at most 2^47 bytes");
   }
@@ -170,6 +184,9 @@ Status ReadLimits(const kvrm_config& config, RuntimeSetup& setup) {
     return OutOfRange("max_rows: ", config.max_rows, "at most " + std::to_string(kMaxRows));
   }
   setup.capacity.max_slots = pager.max_slots;
+  if (config.train_bytes > kMaxTrainBytes) {
+    return OutOfRange("train_bytes: ", config.train_bytes, "at most 2^47");
+  }
   if (config.train_bytes != 0) setup.train_bytes = config.train_bytes;
   if (config.publish_age_steps > 255) {
     return OutOfRange("publish_age_steps: ", config.publish_age_steps, "at most 255");
@@ -229,15 +246,22 @@ Result<RuntimeSetup> ReadConfig(const kvrm_config* given) {
   KVRM_RETURN_IF_ERROR(ReadLimits(config, setup));
   setup.capacity.max_pages = MaxPages(setup.pager);
   setup.has_windows = (config.flags & KVRM_CONFIG_WINDOWS) != 0;
-  if (!setup.has_windows) {
-    if (config.windows == nullptr) return setup;
+  if (!setup.has_windows && config.windows != nullptr) {
     return InvalidInput("windows: given without KVRM_CONFIG_WINDOWS in flags");
   }
+  return setup;
+}
+
+Status ReadWindows(const kvrm_config* given, RuntimeSetup& setup) {
+  kvrm_config config;
+  if (ReadVersioned(given, config) != nullptr) return InvalidInput("config.size has changed");
   for (uint32_t g = 0; g < config.num_groups; ++g) {
     KVRM_ASSIGN_OR_RETURN(WindowGeometry::Group window, ReadWindow(config, setup, g));
     setup.windows.groups.push_back(window);
   }
-  return setup;
+  setup.windows.max_seq_tokens = setup.pager.max_seq_tokens;
+  setup.windows.max_step_tokens = setup.pager.max_step_tokens;
+  return Ok();
 }
 
 kvrm_group_config DescribeGroup(const KvGroupGeometry& group) {

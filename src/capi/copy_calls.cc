@@ -106,7 +106,7 @@ kvrm_status kvrm_window_plan(kvrm_runtime* runtime, const kvrm_train** trains,
     }
     if (r.epoch == 0) return r.error.Set(KVRM_INVALID, "no epoch was committed");
     if (r.acknowledged) return r.error.Set(KVRM_INVALID, "the last epoch is acknowledged already");
-    Return(r.windows->Plan(r.view), trains, num_trains);
+    Return(r.planned ? r.windows->Plan(r.view) : r.plan, trains, num_trains);
     r.planned = true;
     return KVRM_OK;
   });

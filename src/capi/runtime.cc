@@ -45,6 +45,7 @@ Result<std::unique_ptr<kvrm_runtime>> CreateRuntime(const kvrm_config* config) {
   KVRM_ASSIGN_OR_RETURN(auto frames, FrameBuilder::Create(setup.pager.geometry, setup.capacity));
   std::unique_ptr<WindowResidency> windows;
   if (setup.has_windows) {
+    KVRM_RETURN_IF_ERROR(ReadWindows(config, setup));
     KVRM_ASSIGN_OR_RETURN(
         windows, WindowResidency::Create(setup.pager.geometry, setup.windows, setup.pager.max_slots,
                                          setup.capacity.max_pages));
@@ -91,6 +92,7 @@ kvrm_runtime::kvrm_runtime(RuntimeSetup complete_setup, std::unique_ptr<Pager> o
 
 bool kvrm_runtime::Sound() const {
   try {
+    if (windows != nullptr && !windows->sound()) return false;
     const PagerSnapshot snapshot = pager->Snapshot();
     if (!Validate(snapshot).empty()) return false;
     // A verb may have been done beneath and failed here: then the ledger does not know of it.

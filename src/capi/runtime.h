@@ -30,8 +30,11 @@ struct RuntimeSetup {
   uint64_t train_bytes = kDefaultTauBytes;
 };
 
-// Errors: a size, a pointer or a value out of range, by its field's name.
+// All but its windows. Errors: a size, a pointer or a value out of range, by its field's name.
 Result<RuntimeSetup> ReadConfig(const kvrm_config* config);
+// Requires: `setup` was read from `config`, and the pager takes it: windows divide by what the
+// pager bounds. Errors: as ReadConfig.
+Status ReadWindows(const kvrm_config* config, RuntimeSetup& setup);
 // Requires: the pager takes the groups. Errors: page sizes for which there is no prefix index.
 Status CheckPrefixIndex(const PagerConfig& pager);
 // The C form of a group's geometry.
@@ -68,7 +71,8 @@ struct kvrm_runtime {
   std::vector<kvrm_row_input> row_inputs;         // of the last commit
   std::vector<kvrm::Row> rows;                    // scratch
   std::vector<kvrm::SlotHead> slot_heads;         // scratch
-  bool planned = false;                           // the last commit's windows
+  std::span<const kvrm::Train> plan;              // of the last commit's windows
+  bool planned = false;                           // the caller has asked for it
   bool acknowledged = false;
 
   // Set while a call changes several parts that only hold together: a bug in between is past help.

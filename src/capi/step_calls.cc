@@ -24,7 +24,7 @@ kvrm_status StatusOf(const kvrm_runtime& runtime, const Reservation& reservation
 kvrm_status CheckPlanAsked(const kvrm_runtime& runtime) {
   const bool rows_wait = runtime.windows != nullptr && runtime.setup.windows.publish_age_steps > 0;
   if (!rows_wait || runtime.epoch == 0 || runtime.planned) return KVRM_OK;
-  if (runtime.view.head->num_rows == 0) return KVRM_OK;
+  if (runtime.view.head->num_rows == 0 && runtime.plan.empty()) return KVRM_OK;
   return runtime.error.Set(KVRM_INVALID,
                            "epoch %llu has a window plan that nobody asked for: carry out "
                            "kvrm_window_plan first, also when the epoch is given up",

@@ -132,6 +132,7 @@ TEST(CapiVersioned, ConfigsOutOfRangeAreRefusedByField) {
   refused(KVRM_INVALID, "part_page_bytes: 520, must be a multiple", [](M& m) {
     m.groups[0].part_page_bytes = 505 + 15;
     m.groups[0].page_tokens = 16;
+    m.groups[0].pages_per_superblock = 8;
   });
   refused(KVRM_INVALID, "publish_age_steps", [](M& m) { m.config.publish_age_steps = 256; });
   static const kvrm_window_config windows[2] = {{sizeof(kvrm_window_config), 120, 0, 0},

@@ -206,6 +206,103 @@ TEST(CapiWindow, RowsThatAPlanPublishesAreNotForgottenWithTheirEpoch) {
   rt.ExpectWindow(seq, 81);
 }
 
+// Rows of `seq` that wait are made due by a publish call, and carried out.
+uint32_t PublishAndRun(WindowedRuntime& rt, kvrm_seq seq) {
+  const kvrm_train* trains = nullptr;
+  uint32_t num_trains = 0;
+  EXPECT_EQ(kvrm_window_publish(rt, seq, &trains, &num_trains), KVRM_OK) << rt.error();
+  EXPECT_EQ(kvrm_run_trains(rt, trains, num_trains), KVRM_OK) << rt.error();
+  return num_trains;
+}
+
+// A commit that drops pages drops what waited for them, though nobody asked for its plan.
+TEST(CapiWindow, RowsThatWaitDieWithTheirPages) {
+  for (const bool closes : {true, false}) {
+    WindowedRuntime rt(/*publish_age_steps=*/8);
+    const kvrm_seq old_one = rt.Decoded(16);
+    const kvrm_seq stays = rt.Decoded(16);
+    const uint32_t slot = rt.Info(old_one).slot;
+    const uint32_t* pages = nullptr;
+    uint32_t num_pages = 0, first = 0;
+    ASSERT_EQ(kvrm_get_sequence_pages(rt, old_one, 0, &pages, &num_pages, &first), KVRM_OK);
+    const uint32_t lost_page = pages[0];
+    rt.Begin();
+    ASSERT_EQ(closes ? kvrm_close(rt, old_one) : kvrm_trim(rt, old_one, 0), KVRM_OK);
+    ASSERT_EQ(rt.Commit({}), KVRM_OK) << rt.error();
+    ASSERT_EQ(kvrm_step_done(rt, rt.epoch()), KVRM_OK);
+    rt.Begin();
+    kvrm_seq in_slot = old_one;
+    if (closes) in_slot = rt.Open();
+    ASSERT_EQ(rt.Info(in_slot).slot, slot);
+    const kvrm_seq heir = rt.Open();
+    ASSERT_EQ(rt.Reserve(heir, 16), KVRM_OK);
+    ASSERT_EQ(kvrm_get_sequence_pages(rt, heir, 0, &pages, &num_pages, &first), KVRM_OK);
+    ASSERT_EQ(pages[0], lost_page);
+    EXPECT_EQ(PublishAndRun(rt, in_slot), 0u);
+    EXPECT_GT(PublishAndRun(rt, stays), 0u);
+  }
+}
+
+// The plan is made by the commit: what others publish before it is asked for takes nothing from it.
+TEST(CapiWindow, RowsThatTheRingOverwritesArriveThoughThePlanIsAskedLast) {
+  WindowedRuntime rt(/*publish_age_steps=*/200);
+  const kvrm_seq seq = rt.Decoded(60);
+  rt.Begin();
+  ASSERT_EQ(rt.Reserve(seq, 100), KVRM_OK);  // places from 96 on go where 0 to 3 are
+  std::vector<kvrm_row_input> rows;
+  rt.AddRows(seq, rows);
+  ASSERT_EQ(rt.Commit(rows), KVRM_OK) << rt.error();
+  EXPECT_EQ(PublishAndRun(rt, seq), 0u);  // they stand in the plan
+  EXPECT_EQ(kvrm_begin_step(rt), KVRM_INVALID);
+  EXPECT_GT(rt.Plan(), 0u);
+  EXPECT_EQ(rt.Plan(), 0u);
+  rt.RunDecoder();
+  PublishAndRun(rt, seq);
+  rt.Begin();
+  const kvrm_seq fork = rt.Open();
+  ASSERT_EQ(kvrm_alias(rt, fork, seq, 100), KVRM_OK) << rt.error();
+  ASSERT_EQ(rt.Reserve(fork, 101), KVRM_OK);
+  rt.Decode({fork});
+  rt.ExpectWindow(fork, 101);
+}
+
+// Pages of 128 places stay long after the model's window of 24 has left them.
+TEST(CapiWindow, RowsThatSeeMoreThanAWindowHoldsAreRefused) {
+  RuntimeConfig made(/*sliding=*/true, /*windows=*/true);
+  for (kvrm_group_config& group : made.groups) {
+    group.page_tokens = 128;
+    group.part_page_bytes = 128;
+    group.superblock_bytes = 16 * 256;
+  }
+  made.config.max_seq_tokens = 256;
+  made.config.max_step_tokens = 64;
+  TestRuntime rt(made.config);
+  rt.Begin();
+  const kvrm_seq seq = rt.Open();
+  const kvrm_train* trains = nullptr;
+  uint32_t num_trains = 0;
+  for (const uint32_t tokens : {64, 128, 140}) {
+    if (tokens > 64) rt.Begin();
+    ASSERT_EQ(rt.Reserve(seq, tokens), KVRM_OK);
+    std::vector<kvrm_row_input> rows;
+    rt.AddRows(seq, rows);
+    ASSERT_EQ(rt.Commit(rows), KVRM_OK) << rt.error();
+    ASSERT_EQ(kvrm_window_plan(rt, &trains, &num_trains), KVRM_OK) << rt.error();
+    ASSERT_EQ(kvrm_window_acknowledge(rt, rt.epoch(), &trains, &num_trains), KVRM_OK);
+    ASSERT_EQ(kvrm_step_done(rt, rt.epoch()), KVRM_OK);
+  }
+  rt.Begin();
+  ASSERT_EQ(rt.Reserve(seq, 141), KVRM_OK);
+  EXPECT_EQ(rt.Commit({TestRuntime::Row(seq, 10, KVRM_ROW_NO_WRITE), TestRuntime::Row(seq, 140)}),
+            KVRM_INVALID);
+  EXPECT_NE(rt.error().find("sees 141 places, a window of group 1 holds 128"), std::string::npos)
+      << rt.error();
+  ASSERT_EQ(rt.Commit({TestRuntime::Row(seq, 100, KVRM_ROW_NO_WRITE), TestRuntime::Row(seq, 140)}),
+            KVRM_OK)
+      << rt.error();
+  EXPECT_EQ(kvrm_window_plan(rt, &trains, &num_trains), KVRM_OK) << rt.error();
+}
+
 TEST(CapiWindow, PlansAndAcknowledgesComeInOrder) {
   WindowedRuntime rt;
   const kvrm_train* trains = nullptr;

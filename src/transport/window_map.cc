@@ -45,8 +45,9 @@ Status CheckStrides(size_t index, const KvGroupGeometry& group, const WindowGeom
                     " parts within a slot");
 }
 
-Status CheckGroup(size_t index, const KvGroupGeometry& group, const WindowGeometry::Group& window,
+Status CheckGroup(size_t index, const KvGroupGeometry& group, const WindowGeometry& windows,
                   uint32_t max_slots) {
+  const WindowGeometry::Group& window = windows.groups[index];
   if (group.kind != KvGroupKind::kFull && group.kind != KvGroupKind::kSliding) {
     return Unsupported("KV group " + std::to_string(index) + " is of kind " +
                        std::to_string(static_cast<int>(group.kind)) +
@@ -66,11 +67,14 @@ Status CheckGroup(size_t index, const KvGroupGeometry& group, const WindowGeomet
         std::to_string(group.page_tokens) + ": a token's bytes lie together in a window");
   }
   const bool sliding = group.kind == KvGroupKind::kSliding;
-  const uint32_t least = std::max(sliding ? group.window_tokens : 1, group.page_tokens);
+  const uint64_t served = sliding ? uint64_t{group.window_tokens} + windows.max_step_tokens
+                                  : uint64_t{windows.max_seq_tokens};
+  const uint64_t least = std::max<uint64_t>(served, group.page_tokens);
   if (window.window_tokens < least || window.window_tokens % group.page_tokens != 0) {
     return Refuse(index, "window_tokens", window.window_tokens,
                   "a multiple of page_tokens = " + std::to_string(group.page_tokens) +
-                      " and at least " + std::to_string(least));
+                      " and at least " + std::to_string(least) +
+                      (sliding ? " = the model's window + max_step_tokens" : " = max_seq_tokens"));
   }
   return CheckStrides(index, group, window, max_slots);
 }
@@ -88,7 +92,7 @@ Status CheckWindows(const KvGeometry& geometry, const WindowGeometry& windows, u
     return InvalidInput("max_slots is " + std::to_string(max_slots) + ", but must be 1 to 65535");
   }
   for (size_t g = 0; g < windows.groups.size(); ++g) {
-    KVRM_RETURN_IF_ERROR(CheckGroup(g, geometry.groups[g], windows.groups[g], max_slots));
+    KVRM_RETURN_IF_ERROR(CheckGroup(g, geometry.groups[g], windows, max_slots));
   }
   return Ok();
 }

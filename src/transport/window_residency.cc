@@ -6,9 +6,11 @@
 #include "transport/window_residency.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "base/check.h"
+#include "frame/resident_tables.h"
 #include "transport/page_copies.h"
 #include "transport/train_merger.h"
 #include "transport/unpublished_rows.h"
@@ -43,7 +45,7 @@ struct WindowResidency::State {
     uint32_t num_pages[kMaxKvGroups] = {};  // entries of its tables, holes included
   };
   std::vector<Slot> slots;      // [max_slots]
-  std::vector<uint32_t> pages;  // [group][slot][max_pages] PageId values; null past the end
+  ZeroedArray<uint32_t> pages;  // [group][slot][max_pages] PageId values; null past the end
   UnpublishedRows unpublished;
   TrainMerger merger;
 
@@ -53,14 +55,16 @@ struct WindowResidency::State {
   bool acknowledged = false;
   std::vector<Train> plan;
   uint64_t step = 0;  // acknowledged so far
+  bool sound = true;  // false while slots, tables, rows that wait and copies are changed
 
   uint32_t* Pages(uint32_t group, uint32_t slot) {
-    return pages.data() + (size_t{group} * max_slots + slot) * max_pages;
+    return pages.get() + (size_t{group} * max_slots + slot) * max_pages;
   }
   std::span<const Row> Rows(const SlotHead& head) const {
     return {frame.rows + head.row_begin, head.num_rows};
   }
 
+  void CheckFrame(const FrameView& next) const;
   void PublishWhatIsShared(std::span<const Pager::PageCopy> copies);
   bool IsGrowth(const Delta& delta) const;
   void PublishOwnersOf(uint32_t group, uint32_t first_page, uint32_t count, uint32_t but_slot);
@@ -84,7 +88,7 @@ WindowResidency::State::State(const KvGeometry& geometry, const WindowGeometry& 
       max_slots(num_slots),
       max_pages(num_pages),
       slots(num_slots),
-      pages(geometry.groups.size() * num_slots * num_pages),
+      pages(MakeZeroed<uint32_t>(geometry.groups.size() * num_slots * num_pages)),
       unpublished(num_slots, windows.publish_age_steps) {
   plan.reserve(size_t{2} * kMaxPending);
 }
@@ -149,6 +153,27 @@ void WindowResidency::State::PublishSlot(uint32_t slot) {
 
 // ---- plan
 
+// Before anything changes: a plan that fails has planned nothing, and fails again when it is asked
+// again.
+void WindowResidency::State::CheckFrame(const FrameView& next) const {
+  KVRM_CHECK(next.max_slots <= max_slots && next.max_pages <= max_pages &&
+                 next.head->num_groups == map.num_groups(),
+             "a frame has the slots, pages and groups that windows were made for");
+  for (uint32_t i = 0; i < next.head->num_slots; ++i) {
+    const SlotHead& head = next.slots[i];
+    if (head.num_rows == 0) continue;
+    const Row* rows = next.rows + head.row_begin;
+    for (uint32_t g = 0; g < map.num_groups(); ++g) {
+      const WindowMap::Places visible =
+          map.Visible(g, rows[0].kv_index, rows[head.num_rows - 1].kv_index);
+      KVRM_CHECK(visible.end - visible.first <= map.window_tokens(g),
+                 "WINDOW-1: a window holds what the rows of a step see");
+      KVRM_CHECK(visible.end <= uint64_t{head.num_pages[g]} * map.page_tokens(g),
+                 "FRAME-2: the table covers what its rows see");
+    }
+  }
+}
+
 // The table after the delta. What it drops is no longer resident, nor to be published.
 void WindowResidency::State::Apply(const Delta& delta) {
   KVRM_CHECK(delta.kv_group < map.num_groups() && delta.slot < max_slots,
@@ -205,10 +230,6 @@ void WindowResidency::State::PlanSlot(const SlotHead& head) {
   if (written != kNone32) unpublished.Cut(head.slot, written);
   for (uint32_t g = 0; g < map.num_groups(); ++g) {
     const WindowMap::Places visible = map.Visible(g, rows.front().kv_index, rows.back().kv_index);
-    KVRM_CHECK(visible.end - visible.first <= map.window_tokens(g),
-               "WINDOW-1: a window holds what the rows of a step see");
-    KVRM_CHECK(visible.end <= slot.num_pages[g] * map.page_tokens(g),
-               "FRAME-2: the table covers what its rows see");
     ForgetWhatMayBeOverwritten(head, g, visible);
     StageSlot(head, g, visible);
   }
@@ -302,8 +323,12 @@ Result<std::unique_ptr<WindowResidency>> WindowResidency::Create(const KvGeometr
                                                                  uint32_t max_pages) {
   KVRM_RETURN_IF_ERROR(CheckWindows(geometry, windows, max_slots));
   if (max_pages == 0) return InvalidInput("max_pages is 0, but must be at least 1");
-  return std::unique_ptr<WindowResidency>(
-      new WindowResidency(std::make_unique<State>(geometry, windows, max_slots, max_pages)));
+  auto state = std::make_unique<State>(geometry, windows, max_slots, max_pages);
+  if (!state->pages) {
+    return NoRoom("max_slots x max_pages: no memory for " + std::to_string(max_slots) + " x " +
+                  std::to_string(max_pages) + " table entries of windows");
+  }
+  return std::unique_ptr<WindowResidency>(new WindowResidency(std::move(state)));
 }
 
 WindowResidency::WindowResidency(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -312,9 +337,7 @@ WindowResidency::~WindowResidency() = default;
 std::span<const Train> WindowResidency::Plan(const FrameView& frame,
                                              std::span<const Pager::PageCopy> page_copies) {
   State& s = *state_;
-  KVRM_CHECK(frame.head != nullptr && frame.max_slots <= s.max_slots &&
-                 frame.max_pages <= s.max_pages && frame.head->num_groups == s.map.num_groups(),
-             "a frame has the slots, pages and groups that windows were made for");
+  KVRM_CHECK(frame.head != nullptr, "a frame that was published is planned");
   const uint64_t epoch = frame.head->epoch;
   const bool first = s.frame.head == nullptr;
   if (!first && epoch == s.epoch) {
@@ -322,6 +345,8 @@ std::span<const Train> WindowResidency::Plan(const FrameView& frame,
     return s.plan;
   }
   KVRM_CHECK(first || epoch == s.epoch + 1, "frames are planned in order, without gaps");
+  s.CheckFrame(frame);
+  s.sound = false;
   s.frame = frame;
   s.epoch = epoch;
   s.acknowledged = false;
@@ -331,6 +356,7 @@ std::span<const Train> WindowResidency::Plan(const FrameView& frame,
   for (uint32_t i = 0; i < frame.head->num_slots; ++i) s.PlanSlot(frame.slots[i]);
   const std::span<const Train> trains = s.merger.Collect();
   s.plan.assign(trains.begin(), trains.end());
+  s.sound = true;
   return s.plan;
 }
 
@@ -339,20 +365,29 @@ std::span<const Train> WindowResidency::Acknowledge(uint64_t epoch) {
   KVRM_CHECK(s.frame.head != nullptr && epoch == s.epoch,
              "WINDOW-4: the planned epoch is acknowledged");
   if (s.acknowledged) return {};
+  s.sound = false;
   s.acknowledged = true;
   ++s.step;
   for (uint32_t i = 0; i < s.frame.head->num_slots; ++i) s.AcknowledgeSlot(s.frame.slots[i]);
   while (s.unpublished.oldest() != kNone32 && s.unpublished.due(s.unpublished.oldest(), s.step)) {
     s.PublishSlot(s.unpublished.oldest());
   }
-  return s.merger.Collect();
+  const std::span<const Train> trains = s.merger.Collect();
+  s.sound = true;
+  return trains;
 }
 
 std::span<const Train> WindowResidency::Publish(SlotId slot) {
-  KVRM_CHECK(slot.value < state_->max_slots, "a slot that exists is published");
-  state_->PublishSlot(slot.value);
-  return state_->merger.Collect();
+  State& s = *state_;
+  KVRM_CHECK(slot.value < s.max_slots, "a slot that exists is published");
+  s.sound = false;
+  s.PublishSlot(slot.value);
+  const std::span<const Train> trains = s.merger.Collect();
+  s.sound = true;
+  return trains;
 }
+
+bool WindowResidency::sound() const { return state_->sound; }
 
 uint64_t WindowResidency::window_bytes(uint32_t group) const {
   return state_->map.window_bytes(group);

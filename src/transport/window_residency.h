@@ -68,7 +68,10 @@ struct WindowGeometry {
         0;  // >= max_slots * slot_stride_bytes, or slots and parts the other
             // way round: any strides under which no two windows overlap
   };
-  std::vector<Group> groups;      // [KvGeometry::groups]
+  std::vector<Group> groups;  // [KvGeometry::groups]
+  // What the windows are held to at Create; 0 = not known there: then WINDOW-1 says it of a frame.
+  uint32_t max_seq_tokens = 0;    // the longest sequence: a full group's window holds all of it
+  uint32_t max_step_tokens = 0;   // most places that the rows of one sequence span in a step
   uint8_t publish_age_steps = 0;  // delta of publish copies: 0 = each step's rows at once
 };
 
@@ -85,9 +88,10 @@ class WindowResidency {
   // once, for the failed step may have written over what they read. Valid until the next Plan.
   // `page_copies` are Pager::page_copies() of the step: the plan makes them. A host that makes them
   // itself, before Plan, passes none and must have called Publish for each slot that it aliased.
-  // Requires: epochs in order, without gaps; the last one acknowledged, or given up: then none of
-  // its rows counts as written. Rows that write stand at the end of their sequence: what stood past
-  // them is void.
+  // Until it is called, tables are those of the frame before: a host that lets Publish(slot) follow
+  // a commit plans first, so that no row goes to a page that the commit gave away. Requires: epochs
+  // in order, without gaps; the last one acknowledged, or given up: then none of its rows counts as
+  // written. Rows that write stand at the end of their sequence: what stood past them is void.
   std::span<const Train> Plan(const FrameView& frame,
                               std::span<const Pager::PageCopy> page_copies = {});
   // The executor has run the planned epoch: windows hold it. Returns the copies that are due now,
@@ -99,6 +103,9 @@ class WindowResidency {
   // pages that are to be kept.
   std::span<const Train> Publish(SlotId slot);
 
+  // False once a call failed half way (a check under a CheckTrap, or an allocation): the rest is
+  // undefined. A frame that Plan refuses (WINDOW-1, an epoch out of order) changes nothing.
+  bool sound() const;
   // Bytes of the windows of one group, by its strides: what the host must allocate.
   uint64_t window_bytes(uint32_t group) const;
   // Token places of (group, slot) that its window holds: [first, end).

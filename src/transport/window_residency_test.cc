@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "frame/frame_testing.h"
 
 namespace kvrm {
@@ -357,6 +358,19 @@ TEST(WindowResidency, CreateNamesFieldValueAndLimit) {
   EXPECT_NE(refused(geometry, TinyWindows(0)).find("at least 16"), std::string::npos);
   EXPECT_NE(refused(SlidingGeometry(40), TinyWindows(32)).find("at least 40"), std::string::npos);
   WindowGeometry windows = TinyWindows(128);
+  windows.max_seq_tokens = 129;
+  EXPECT_NE(refused(geometry, windows).find("at least 129 = max_seq_tokens"), std::string::npos);
+  windows.max_seq_tokens = 128;
+  EXPECT_EQ(refused(geometry, windows), "made");
+  windows = TinyWindows(48);
+  windows.max_step_tokens = 29;
+  EXPECT_NE(refused(SlidingGeometry(20), windows).find("at least 49 = the model's window"),
+            std::string::npos);
+  windows.max_step_tokens = 28;
+  EXPECT_EQ(refused(SlidingGeometry(20), windows), "made");
+  windows.max_step_tokens = kNone32;
+  EXPECT_NE(refused(SlidingGeometry(20), windows).find("at least 4294967315"), std::string::npos);
+  windows = TinyWindows(128);
   windows.groups[0].slot_stride_bytes = 511;
   EXPECT_NE(refused(geometry, windows).find("slot_stride_bytes is 511"), std::string::npos);
   windows = TinyWindows(128);
@@ -370,6 +384,19 @@ TEST(WindowResidency, CreateNamesFieldValueAndLimit) {
   KvGeometry summary = geometry;
   summary.groups[0].kind = KvGroupKind::kSummary;
   EXPECT_NE(refused(summary, TinyWindows(128)).find("of kind 2"), std::string::npos);
+}
+
+// 20 + 48 - 1 places are seen, a ring of 32 holds fewer: nobody told Create of such steps.
+TEST(WindowResidency, APlanThatFailsChangesNothing) {
+  Host host(/*age=*/8, /*window_tokens=*/32, SlidingGeometry(20));
+  host.Run(0, 0, 16, {Append(0, 0, 1, 1)});
+  CheckTrap trap;
+  EXPECT_THROW(host.Plan(0, 16, 64, {Extend(0, 1, 2, 3)}), CheckFailure);
+  EXPECT_THROW(host.PlanAgain(), CheckFailure);
+  EXPECT_THROW(host.Acknowledge(), CheckFailure);  // the failed epoch is not the planned one
+  EXPECT_TRUE(host.windows().sound());
+  EXPECT_EQ(host.Resident(0), "0..16");
+  EXPECT_EQ(host.Say(host.Publish(0)), (Said{"publish 0..16 of 0 [1]"}));
 }
 
 TEST(WindowResidencyDeathTest, EpochsWithGapsAreABug) {

@@ -134,6 +134,8 @@ void WindowRig::CheckPool() {
 
 void WindowRig::MakeWindows(uint32_t max_pages) {
   strides_.publish_age_steps = config_.publish_age_steps;
+  strides_.max_seq_tokens = config_.max_seq_tokens;
+  strides_.max_step_tokens = config_.max_step_tokens;
   for (const KvGroupGeometry& group : geometry().groups) {
     const uint32_t tokens = group.kind == KvGroupKind::kFull
                                 ? config_.max_seq_tokens
