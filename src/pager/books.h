@@ -9,10 +9,10 @@
 //            slot's soft run), referenced, in limbo, or cached; a page of any other superblock in
 //            none.
 //   PAGER-5  superblock bytes populated, taken and spare, of all groups <= kv_bytes.
-//   PAGER-6  a sequence's table ends at page ceil(num_tokens / page_tokens). In a full group it
-//   begins
-//            at 0 and has no holes; in a sliding group it begins at or before the page of the first
-//            place that the next row sees; holes stand only where TrimPages made them.
+//   PAGER-6  a sequence's table ends at page ceil(num_tokens / page_tokens), never with a hole. In
+//   a
+//            full group it begins at 0; in a sliding group at or before the page of the first place
+//            that the next row sees. Other holes stand only where TrimPages made them.
 //   PAGER-7  each taken superblock sits in the bin of (longest free run, pages in use) of its map.
 //   PAGER-8  a soft run lies within one superblock and is at most kSoftRunPages - 1 long; outside a
 //            step it follows its sequence's last page, and none belongs to a slot that is free.

@@ -26,9 +26,10 @@ Status CheckGroup(uint32_t index, const KvGroupGeometry& group) {
                        std::to_string(static_cast<unsigned>(group.kind)) +
                        " is not built, only 0 (full) and 1 (sliding)");
   }
-  if ((group.kind == KvGroupKind::kSliding) != (group.window_tokens > 0)) {
+  const bool sliding = group.kind == KvGroupKind::kSliding;
+  if (sliding ? group.window_tokens < 2 : group.window_tokens != 0) {
     return invalid("window_tokens", group.window_tokens,
-                   "at least 1 in a sliding group, 0 in a full one");
+                   "at least 2 in a sliding group, 0 in a full one");
   }
   if (!std::has_single_bit(group.page_tokens) || group.page_tokens < 8 || group.page_tokens > 128) {
     return invalid("page_tokens", group.page_tokens, "a power of two from 8 to 128");
@@ -296,11 +297,8 @@ bool Pager::CanTrim(SeqId seq, uint32_t from_token) const {
     const auto& [pool, tables] = s.groups[g];
     const uint32_t slot = s.SlotOf(seq), page_tokens = pool.geometry().page_tokens;
     if (s.FirstNeeded(g, from_token) < tables.first(slot)) return false;
-    // A page that will be written again must be there.
-    if (from_token % page_tokens != 0 &&
-        tables.Pages(slot)[from_token / page_tokens] == kNullPage) {
-      return false;
-    }
+    // No table ends with a hole: its last page may be written again.
+    if (tables.Pages(slot)[(from_token - 1) / page_tokens] == kNullPage) return false;
   }
   return true;
 }

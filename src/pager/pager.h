@@ -111,8 +111,9 @@ class Pager {
   Reservation Alias(SeqId dst, SeqId src, uint32_t num_tokens);
 
   // Drops token places from `from_token` on; pages that hold none any more go to limbo. Requires:
-  // in each sliding group the window of the place `from_token` is still held; true for every
-  // from_token >= the length before the last Reserve (tokens that were proposed and rejected).
+  // CanTrim, which is: in each sliding group the window of the place `from_token` is still held,
+  // true for every from_token >= the length before the last Reserve (tokens that were proposed and
+  // rejected); and the page that becomes the last was not trimmed cold. 0 is always allowed.
   void Trim(SeqId seq, uint32_t from_token);
   bool CanTrim(SeqId seq, uint32_t from_token) const;
 

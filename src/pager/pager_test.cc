@@ -47,7 +47,7 @@ TEST(PagerCreate, RefusesNamingFieldValueAndLimit) {
   EXPECT_THAT(error([](C& c) { c.geometry.groups[0].kind = KvGroupKind::kSummary; }),
               HasSubstr("groups[0].kind: 2 is not built, only 0 (full) and 1 (sliding)"));
   EXPECT_THAT(error([](C& c) { c.geometry.groups[0].kind = KvGroupKind::kSliding; }),
-              HasSubstr("groups[0].window_tokens: 0, must be at least 1"));
+              HasSubstr("groups[0].window_tokens: 0, must be at least 2"));
   EXPECT_THAT(error([](C& c) { c.geometry.groups.clear(); }),
               HasSubstr("0 groups, must be 1 to 4"));
   EXPECT_THAT(error([](C& c) { c.geometry.groups.resize(5, c.geometry.groups[0]); }),

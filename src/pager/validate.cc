@@ -167,6 +167,9 @@ class GroupValidator {
                               std::to_string(sequence.pages.size()) + " pages from " +
                               std::to_string(sequence.first_page) + " on");
       }
+      if (!sequence.pages.empty() && sequence.pages.back() == kNullPage.value) {
+        Report("PAGER-6", Name(sequence) + " ends with a hole");
+      }
       const uint64_t window = group_.window_tokens;
       const uint64_t first_seen = window == 0 || tokens < window ? 0 : tokens + 1 - window;
       if (sequence.first_page > first_seen / group_.page_tokens) {
