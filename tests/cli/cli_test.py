@@ -444,7 +444,7 @@ class Cli(WithRandomModel):
             program.write_text(
                 '#!/bin/sh\nrate=10\n'
                 'case "$*" in *Q8_0*"-fa off"*) rate=30;; *Q4_0*"-fa on"*) rate=20;; esac\n'
-                'case "$*" in *Q4_0*"-npl 8"*"-fa on"*) rate=40;; esac\n'
+                'case "$*" in *Q4_0*"-npl 8"*"-fa on -ctk q8_0"*) rate=40;; esac\n'
                 f"printf '{answer}\\n' $rate\n")
             program.chmod(0o755)
         model = self.path("long.Q4_0.gguf")
@@ -455,9 +455,11 @@ class Cli(WithRandomModel):
         self.assert_ok(result)
         rows = json.loads(result.stdout)["rows"]
         self.assertEqual([row["best_peer"]["setting"].split(" (")[0] for row in rows],
-                         ["Q8_0, fa off", "Q4_0, fa on", "Q8_0, fa off", "Q8_0, fa off"])
+                         ["Q8_0, fa off, KV f16", "Q4_0, fa on, KV q8_0", "Q8_0, fa off, KV f16",
+                          "Q8_0, fa off, KV f16"])
         for row in rows:
-            self.assertEqual(len(row["screened_tokens_per_s"]), 4)
+            self.assertEqual(len(row["screened_tokens_per_s"]), 6)
+            self.assertGreater(row["best_peer_floor"]["ms"], 0)
             self.assertAlmostEqual(row["ratio"], row["kvrm"]["median"] / row["best_peer"]["median"])
         text = run(*words)
         self.assert_ok(text)

@@ -145,6 +145,16 @@ TEST_P(SameRequest, AfterTwoHundredOthersRecycledThePages) {
   for (size_t i = 0; i < solo.size(); ++i) ExpectSame(solo[i], after[i], "recycled");
 }
 
+TEST_P(SameRequest, WhateverOfItWasCached) {
+  const TestModel model(GetParam());
+  const std::vector<Recording> solo = Solo(model);
+  const auto runtime = model.Load(model.Options());
+  RunWorkload(*runtime, Crowd(3, 8));  // the watched prompts among them
+  const std::vector<Recording> cached = RunWorkload(*runtime, Watched());
+  EXPECT_GT(runtime->engine->Metrics().sched.cached_tokens, 0u);
+  for (size_t i = 0; i < solo.size(); ++i) ExpectSame(solo[i], cached[i], "cached");
+}
+
 TEST_P(SameRequest, WithNoTwoAdjacentPages) {
   const TestModel model(GetParam());
   const std::vector<Recording> solo = Solo(model);

@@ -85,6 +85,7 @@ TEST_P(RealSameRequest, AfterTwoHundredOthersAndWithNoTwoAdjacentPages) {
   RuntimeOptions options = Options();
   options.kv_bytes = uint64_t{GetParam() == KvFormat::kInt8 ? 24u : 48u} << 20;
   options.scatter_seed = 9;
+  options.prefix_cache = false;  // so that pages are recycled
   const auto runtime = LoadRuntime(options);
   ASSERT_TRUE(runtime.ok());
   std::mt19937_64 random(31);
@@ -97,6 +98,16 @@ TEST_P(RealSameRequest, AfterTwoHundredOthersAndWithNoTwoAdjacentPages) {
   ExpectSolo(RunWorkload(**runtime, Watched(), &seen));
   EXPECT_EQ(seen.most_runs, seen.pages_of_most_runs);
   EXPECT_EQ(seen.most_runs, 18u);  // 270 + 12 - 1 tokens
+}
+
+TEST_P(RealSameRequest, WhateverOfItWasCached) {
+  KVRM_REQUIRE_DATA(DefaultModelPath());
+  const auto runtime = LoadRuntime(Options());
+  ASSERT_TRUE(runtime.ok());
+  RunWorkload(**runtime, Crowd(12));  // the watched prompts among them
+  const uint64_t before = (*runtime)->engine->Metrics().sched.cached_tokens;
+  ExpectSolo(RunWorkload(**runtime, Watched()));
+  EXPECT_EQ((*runtime)->engine->Metrics().sched.cached_tokens - before, 269u + 18u);
 }
 
 INSTANTIATE_TEST_SUITE_P(KvFormats, RealSameRequest,

@@ -74,6 +74,7 @@ std::unique_ptr<Engine> MakeCopyEngine(const TestOptions& options, Clock& clock,
                                 .max_seq_tokens = options.max_seq_tokens,
                                 .max_queued = options.max_queued,
                                 .mixed_prompt_rows = 16,
+                                .prefix_cache = false,  // the copying executor reads no pages
                                 .validate_each_step = true},
                                std::move(pager).value(),
                                std::make_unique<CopyExecutor>(options.slots, gate), clock);
