@@ -88,7 +88,7 @@ uint64_t ControlPlaneBytes(const KvGeometry& geometry, const MemoryPlan& plan,
   // buckets; an entry's page, and its segment and dense entry in a frame.
   const uint64_t node = 52 + sizeof(TokenId) * geometry.groups[0].page_tokens +
                         sizeof(PageId) * geometry.groups.size();
-  const uint64_t tables = pages * (44 + 2 * node + 6 * 8) + entries * (4 + sizeof(Segment) + 4);
+  const uint64_t tables = pages * (52 + 2 * node + 6 * 8) + entries * (4 + sizeof(Segment) + 4);
   // The edits that a step is likely to make at most: a journal of 36 bytes each, deltas of two
   // epochs in pager and frames.
   const uint64_t edits = std::min<uint64_t>(2 * entries, 1 << 16) +

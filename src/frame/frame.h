@@ -135,7 +135,7 @@ class FrameBuilder {
   std::unique_ptr<State> state_;
 };
 
-// Every violation of FRAME-1..6 (and 7 when `previous` is given), law id first. Pure.
+// Every violation of FRAME-0..6 (and 7 when `previous` is given), law id first. Pure.
 std::vector<std::string> ValidateFrame(const KvGeometry& geometry, const FrameView& frame,
                                        const FrameHead* previous);
 // The materialised view as text, one row, slot and segment a line (docs/request.md shows one).

@@ -117,7 +117,8 @@ class PagePool {
   bool IsCached(PageId page) const { return pages_[page.value].rests == Rests::kCache; }
   // The page is no longer indexed, and free. Its bytes stay until somebody writes to it.
   void EvictCached(PageId page);
-  // Undoes EvictCached: the page is indexed, cached, and the oldest again. Requires: it is free.
+  // Undoes EvictCached: the page is indexed and cached again, and the oldest, whatever it was
+  // before. Requires: it is free.
   void UndoEvict(PageId page);
   // With poison_freed, fills a page that became free and that no undo brings back. Pages that leave
   // limbo are filled as they do, those that were evicted in a step only once it is committed.
@@ -178,12 +179,12 @@ class PagePool {
   enum class Rests : uint8_t { kNowhere, kLimbo, kCache, kSoft };
   struct Page {
     uint32_t references = 0;
-    uint32_t dropped_in_step = 0;  // the last step in which a reference fell
-    uint32_t revived_in_step = 0;  // the last step in which AddReference found none
     Rests rests = Rests::kNowhere;
     bool indexed = false;
-    uint64_t limbo_epoch = 0;   // kLimbo: the page may be written again once it has completed
-    uint64_t origin_epoch = 0;  // limbo_epoch when it was first revived in that step; 0 = cached
+    uint64_t dropped_in_step = 0;  // the last step in which a reference fell
+    uint64_t revived_in_step = 0;  // the last step in which AddReference found none
+    uint64_t limbo_epoch = 0;      // kLimbo: the page may be written again once it has completed
+    uint64_t origin_epoch = 0;     // limbo_epoch when it was first revived in that step; 0 = cached
   };
 
   SuperblockId SuperblockOf(PageId page) const;
@@ -218,7 +219,7 @@ class PagePool {
   std::vector<BinKey> bin_keys_;       // [superblocks] where bins_ holds it
   SuperblockBins bins_;
   std::vector<Page> pages_;
-  uint32_t step_ = 1;         // counts BeginStep; a wrap costs one needless copy
+  uint64_t step_ = 1;         // counts BeginStep
   bool in_rollback_ = false;  // the whole step is being undone
 
   // Pages that nobody names; one array of links, because a page is in at most one of them.

@@ -61,7 +61,8 @@ struct PagerConfig {
 // What keeps prefixes apart that may not be shared: compared whole, never hashed away.
 struct PrefixSalt {
   uint64_t tenant = 0;
-  uint64_t model = 0;  // of (model file, weight encoding, KV format, numeric contract)
+  uint64_t model = 0;  // of (model file, weight encoding, KV format, numeric contract); a host of
+                       // one of them, as the engine is, may leave it 0
   bool operator==(const PrefixSalt&) const = default;
 };
 
