@@ -1,10 +1,11 @@
 // Random calls with hostile arguments: never a crash, never a runtime that is broken or unsound. An
-// input is a configuration byte and then calls, each a byte and its arguments; pointers are NULL or
-// good, because no library can tell a wild one.
+// input is a configuration, mostly one that serves, and then calls, each a byte and its arguments;
+// pointers are NULL or good, because no library can tell a wild one.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "kvrm/kvrm.h"
@@ -23,6 +24,11 @@ class Input {
     static constexpr uint32_t kEdges[] = {0,   1,   15,         16,         17,         127,
                                           128, 129, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF};
     return kEdges[Byte() % (sizeof kEdges / sizeof kEdges[0])];
+  }
+  // One of a few, now and then a number from the edges.
+  uint32_t OneOf(std::span<const uint32_t> choices) {
+    const uint8_t byte = Byte();
+    return byte < 0xF8 ? choices[byte % choices.size()] : Number(255);
   }
   template <class T>
   T* Maybe(T* pointer) {
@@ -49,21 +55,12 @@ union Sized {
   unsigned char room[KVRM_MAX_STRUCT];
 };
 
-class Session {
- public:
-  explicit Session(Input& input) : in_(input) {
-    kvrm_group_config groups[2] = {};
-    for (auto& group : groups) {
-      group.size = sizeof group;
-      group.num_parts = 1;
-      group.part_page_bytes = 256;
-      group.superblock_bytes = 4096;
-      group.pages_per_superblock = 16;
-    }
-    const uint8_t shape = in_.Byte();
-    groups[1].kind = KVRM_GROUP_SLIDING;
-    groups[1].window_tokens = 24;
-    kvrm_config config = {};
+constexpr uint64_t kMostWindowBytes = 1 << 20;  // for which the fuzzer has room
+
+// Groups, windows and limits. What is left out has no memory behind it in proportion.
+struct Configuration {
+  explicit Configuration(Input& in) {
+    const uint8_t shape = in.Byte();
     config.size = sizeof config;
     config.num_groups = 1 + (shape & 1);
     config.groups = groups;
@@ -71,22 +68,90 @@ class Session {
     config.flags |= (shape & 4) != 0 ? KVRM_CONFIG_NO_PREFIX_INDEX : 0;
     config.publish_age_steps = (shape & 8) != 0 ? 2 : 0;
     config.test_scatter_seed = (shape & 16) != 0 ? 7 : 0;
-    config.kv_bytes = uint64_t{config.num_groups} * 8192;
     config.max_slots = kSlots;
     config.max_seq_tokens = 200;
     config.max_step_tokens = 100;
-    Require(kvrm_create(&config, &runtime_) == KVRM_OK, "create", nullptr);
-    for (uint32_t g = 0; g < config.num_groups && runtime_ != nullptr; ++g) {
+    config.kv_bytes = uint64_t{config.num_groups} * 8192;
+    for (auto& group : groups) {
+      group.size = sizeof group;
+      group.num_parts = 1;
+      group.part_page_bytes = 256;
+      group.superblock_bytes = 4096;
+      group.pages_per_superblock = 16;
+    }
+    groups[1].kind = KVRM_GROUP_SLIDING;
+    groups[1].window_tokens = 24;
+    if ((shape & 32) != 0) VaryGroups(in);
+    if ((shape & 64) != 0) VaryLimits(in);
+    if ((shape & 128) != 0) VaryWindows(in);
+  }
+
+  void VaryGroups(Input& in) {
+    static constexpr uint32_t kPageTokens[] = {0, 8, 16, 32, 128}, kParts[] = {1, 2, 3, 0};
+    static constexpr uint32_t kPartBytes[] = {128, 256, 512, 384}, kPages[] = {8, 16, 1, 5, 64};
+    static constexpr uint32_t kSuperblock[] = {4096, 8192, 1024, 0};
+    static constexpr uint32_t kSeen[] = {1, 8, 24, 32, 100}, kKinds[] = {0, 1};
+    for (auto& group : groups) {
+      group.kind = in.OneOf(kKinds);
+      group.window_tokens = group.kind == KVRM_GROUP_SLIDING ? in.OneOf(kSeen) : in.Byte() / 0xF8;
+      group.page_tokens = in.OneOf(kPageTokens);
+      group.num_parts = in.OneOf(kParts);
+      group.part_page_bytes = in.OneOf(kPartBytes);
+      group.superblock_bytes = in.OneOf(kSuperblock);
+      group.pages_per_superblock = group.superblock_bytes == 0 ? 0 : in.OneOf(kPages);
+      if (group.superblock_bytes == 0) config.kv_bytes += 8 << 20;
+    }
+  }
+
+  void VaryLimits(Input& in) {
+    static constexpr uint32_t kSteps[] = {0, 1, 16, 64, 100, 200}, kTrains[] = {0, 1, 100, 4096};
+    config.max_seq_tokens = in.Byte() * 2;  // page tables of 2^32 places are another test's
+    config.max_step_tokens = in.OneOf(kSteps);
+    config.train_bytes = in.OneOf(kTrains);
+    config.publish_age_steps = in.OneOf(kSteps);
+    config.max_rows = in.Byte() < 200 ? 0 : in.Number(120);
+  }
+
+  void VaryWindows(Input& in) {
+    static constexpr uint32_t kTokens[] = {0, 32, 48, 128, 208, 256};
+    static constexpr uint32_t kStrides[] = {0, 4096, 16384, 1 << 16};
+    for (auto& window : windows) {
+      window.size = sizeof window;
+      window.window_tokens = in.OneOf(kTokens);
+      window.slot_stride_bytes = in.OneOf(kStrides);
+      window.part_stride_bytes = in.OneOf(kStrides);
+    }
+    if ((config.flags & KVRM_CONFIG_WINDOWS) != 0 || in.Byte() > 0xF0) config.windows = windows;
+  }
+
+  kvrm_group_config groups[2] = {};
+  kvrm_window_config windows[2] = {};
+  kvrm_config config = {};
+};
+
+class Session {
+ public:
+  explicit Session(Input& input) : in_(input) {
+    const Configuration made(in_);
+    const kvrm_status status = kvrm_create(&made.config, &runtime_);
+    Check(status);
+    if (status != KVRM_OK) return;
+    for (uint32_t g = 0; g < made.config.num_groups; ++g) {
       kvrm_window_config window = {};
       window.size = sizeof window;
       uint64_t bytes = 0;
       if (kvrm_get_window(runtime_, g, &window, &bytes) != KVRM_OK) continue;
+      unbound_ = unbound_ || bytes > kMostWindowBytes;
+      if (unbound_) continue;  // its trains are refused
       windows_[g].resize(bytes);
       Require(kvrm_bind_window(runtime_, g, windows_[g].data(), bytes) == KVRM_OK, "bind",
               runtime_);
     }
   }
+  // Whether there is a runtime to be called.
+  bool open() const { return runtime_ != nullptr; }
   ~Session() {
+    if (runtime_ == nullptr) return;
     uint32_t violations = 0;
     char text[512] = "";
     Require(kvrm_validate(runtime_, text, sizeof text, nullptr, &violations) == KVRM_OK, "validate",
@@ -162,8 +227,60 @@ class Session {
     Check(status);
     if (status != KVRM_OK) return status;
     const kvrm_status ran = kvrm_run_trains(runtime_, trains, num_trains);
-    Require(ran == KVRM_OK, "trains of its own", runtime_);
+    Require(ran == KVRM_OK || unbound_, "trains of its own", runtime_);
     return ran;
+  }
+
+  // A refused plan stays refused: nothing of it was done.
+  kvrm_status Plan() {
+    const kvrm_train* trains = nullptr;
+    uint32_t num_trains = 0;
+    const kvrm_status status = kvrm_window_plan(runtime_, &trains, &num_trains);
+    if (status != KVRM_OK) {
+      Check(status);
+      Require(kvrm_window_plan(runtime_, &trains, &num_trains) == status, "plan", runtime_);
+    }
+    return Run(status, trains, num_trains);
+  }
+
+  // What waited for one sequence never goes to a page of another.
+  kvrm_status Publish() {
+    const kvrm_seq seq = Seq();
+    const kvrm_train* trains = nullptr;
+    uint32_t num_trains = 0;
+    const kvrm_status status = kvrm_window_publish(runtime_, seq, &trains, &num_trains);
+    if (status == KVRM_OK) {
+      for (const kvrm_seq other : seqs_) {
+        for (uint32_t i = 0; i < num_trains && other != seq; ++i) {
+          Require(!Holds(other, trains[i]), "published into a page of another", runtime_);
+        }
+      }
+    }
+    return Run(status, trains, num_trains);
+  }
+
+  // Whether the train writes a byte of a page of `seq`.
+  bool Holds(kvrm_seq seq, const kvrm_train& train) const {
+    const uint32_t group = train.destination.kv_group;
+    kvrm_group_config config = {};
+    config.size = sizeof config;
+    const uint32_t* pages = nullptr;
+    uint32_t num_pages = 0, first = 0;
+    if (kvrm_get_group(runtime_, group, &config) != KVRM_OK) return true;
+    if (kvrm_get_sequence_pages(runtime_, seq, group, &pages, &num_pages, &first) != KVRM_OK) {
+      return false;
+    }
+    for (uint32_t i = 0; i < num_pages; ++i) {
+      for (uint32_t part = 0; part < config.num_parts && pages[i] != 0; ++part) {
+        uint64_t offset = 0;
+        if (kvrm_get_page_offset(runtime_, group, pages[i], part, &offset) != KVRM_OK) return true;
+        if (offset < train.destination_offset + train.bytes &&
+            train.destination_offset < offset + config.part_page_bytes) {
+          return true;
+        }
+      }
+    }
+    return false;
   }
 
   kvrm_status CallEdit(uint8_t call) {
@@ -251,14 +368,14 @@ class Session {
         return in_.Byte() < 40 ? kvrm_prefix_clear(runtime_) : KVRM_OK;
       case 25:
       case 26:
-        return Run(kvrm_window_plan(runtime_, &trains, &number), trains, number);
+        return Plan();
       case 27:
       case 28: {
         const uint64_t epoch = in_.Byte() < 200 ? epoch_ : in_.Number(9);
         return Run(kvrm_window_acknowledge(runtime_, epoch, &trains, &number), trains, number);
       }
       case 29:
-        return Run(kvrm_window_publish(runtime_, Seq(), &trains, &number), trains, number);
+        return Publish();
       case 30:
         return Run(kvrm_get_page_copies(runtime_, &trains, &number), trains, number);
       case 31: {
@@ -316,6 +433,7 @@ class Session {
   std::vector<kvrm_row_input> rows_;
   std::vector<int32_t> tokens_;
   std::vector<unsigned char> windows_[2];
+  bool unbound_ = false;  // a window for which there is no room here
   uint64_t epoch_ = 0;
   uint64_t mark_ = 0;
 };
@@ -325,6 +443,6 @@ class Session {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Input input(data, size);
   Session session(input);
-  for (int calls = 0; calls < 2000 && !input.empty(); ++calls) session.Call();
+  for (int calls = 0; calls < 2000 && session.open() && !input.empty(); ++calls) session.Call();
   return 0;
 }
