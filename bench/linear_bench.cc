@@ -42,7 +42,8 @@ void Linear(benchmark::State& state, Shape shape, Encoding encoding, uint32_t ro
     input.data()[i] = static_cast<std::byte>(rng() & 0x1F);
   }
   AlignedBytes out(size_t{rows} * shape.n * sizeof(float));
-  const size_t scratch_bytes = ops::ScratchBytes({.num_heads = 9, .num_kv_heads = 3, .head_dim = 64});
+  const size_t scratch_bytes =
+      ops::ScratchBytes({.num_heads = 9, .num_kv_heads = 3, .head_dim = 64});
   AlignedBytes scratch(scratch_bytes);
   ops::LinearArgs args{};
   args.in = input.data();

@@ -27,7 +27,8 @@ constexpr CommandSpec kCommands[] = {
      "it reads ids and writes their text."},
     {kInspect, "inspect", "[FILE]",
      "Say what a model file holds and what memory it needs, or what a frame trace tells.",
-     "Of a model: metadata, tensors by type, KV geometry with the superblock choice, memory for 1, 8 "
+     "Of a model: metadata, tensors by type, KV geometry with the superblock choice, memory for 1, "
+     "8 "
      "and 32 sequences. Of a frame trace (.kvft): its frames and geometry; with --epoch one frame "
      "with its page tables; with --replay whether every frame keeps the laws; with --diff where it "
      "parts from another trace (exit code 1 when it does)."},

@@ -107,11 +107,11 @@ typedef struct kvrm_config {
   uint32_t max_step_tokens;          /* most places that one sequence gains in a step, at most
                                         max_seq_tokens; 0 = max_seq_tokens */
   uint32_t max_rows;                 /* most rows of a step; 0 = max_slots + max_step_tokens */
-  uint64_t train_bytes;              /* tau: copies are merged up to it; 0 = 128 KiB; at most 2^47 */
-  uint32_t publish_age_steps;        /* steps that rows may wait in a window before they go to
-                                        their pages, 0..255; 0 = each step's rows at once */
-  uint32_t reserved;                 /* 0 */
-  uint64_t test_scatter_seed;        /* not 0: no sequence gets two adjacent pages; for tests */
+  uint64_t train_bytes;       /* tau: copies are merged up to it; 0 = 128 KiB; at most 2^47 */
+  uint32_t publish_age_steps; /* steps that rows may wait in a window before they go to
+                                 their pages, 0..255; 0 = each step's rows at once */
+  uint32_t reserved;          /* 0 */
+  uint64_t test_scatter_seed; /* not 0: no sequence gets two adjacent pages; for tests */
 } kvrm_config;
 
 /* ---- a step */

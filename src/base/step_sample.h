@@ -1,4 +1,5 @@
-// A measured step, as executors take it at warm-up and the scheduler's cost model reads it. Plain data.
+// A measured step, as executors take it at warm-up and the scheduler's cost model reads it. Plain
+// data.
 #pragma once
 
 #include <cstdint>

@@ -79,7 +79,8 @@ struct EngineConfig {
   uint32_t max_queued = 4096;
   uint32_t chunk_rows = 0;  // --chunk: most prompt rows of a sequence in a step; 0 = auto
   uint32_t mixed_prompt_rows = 64;
-  int64_t max_itl_us = 0;  // gap between two tokens of a stream that steps are planned for; 0 = none
+  int64_t max_itl_us =
+      0;  // gap between two tokens of a stream that steps are planned for; 0 = none
   bool prefix_cache = true;  // pages of earlier prompts and answers are found by their tokens
   bool validate_each_step = false;  // laws I2, I6 and frame validation after each step (tests)
 };
@@ -139,8 +140,8 @@ class Engine {
   const EngineConfig& config() const;
   const ExecutorInfo& executor_info() const;
   const FrameCapacity& frame_capacity() const;  // of the frames that observers see
-  uint64_t kv_tokens() const;  // token places of the pool
-  Pager& pager();              // engine thread, or while nothing runs
+  uint64_t kv_tokens() const;                   // token places of the pool
+  Pager& pager();                               // engine thread, or while nothing runs
   // On the engine thread between steps; nullptr = none. Not owned.
   void SetObserver(StepObserver* observer);
 
