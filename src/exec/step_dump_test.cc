@@ -40,9 +40,10 @@ std::string ReadText(const std::string& path) {
 
 // Law I1, purity: logits and KV writes depend only on program, weights, frame, tables and pool
 // bytes.
-TEST(StepDump, AFreshProcessGivesEqualLogitsAndPageBytes) {
+void CheckRerun(KvFormat format, const std::string& format_name) {
   TestStackConfig config;
   config.spec = SmallSpec();
+  config.kv_format = format;
   TestStack stack(config);
   const SeqId a = stack.Open();
   const SeqId b = stack.Open();
@@ -67,13 +68,18 @@ TEST(StepDump, AFreshProcessGivesEqualLogitsAndPageBytes) {
   Write(folder.File("step"), dump);
   for (const char* threads : {"1", "2"}) {
     const std::string command = std::string(KVRM_STEP_RERUN) + " " + folder.File("model.gguf") +
-                                " " + folder.File("step") + " " + folder.File("out") + " f16 " +
-                                threads;
+                                " " + folder.File("step") + " " + folder.File("out") + " " +
+                                format_name + " " + threads;
     ASSERT_EQ(std::system(command.c_str()), 0);
     const std::string got = ReadText(folder.File("out"));
     ASSERT_EQ(got.size(), expected.size());
     EXPECT_EQ(std::memcmp(got.data(), expected.data(), got.size()), 0) << threads << " threads";
   }
+}
+
+TEST(StepDump, AFreshProcessGivesEqualLogitsAndPageBytes) {
+  CheckRerun(KvFormat::kF16, "f16");
+  CheckRerun(KvFormat::kInt8, "int8");
 }
 
 TEST(StepDump, TruncatedDumpsAreRefused) {
