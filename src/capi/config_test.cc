@@ -49,7 +49,9 @@ std::vector<Field> Fields() {
   for (int g = 0; g < 2; ++g) {
     const std::string group = "groups[" + std::to_string(g) + "].";
     const std::string window = "windows[" + std::to_string(g) + "].";
-    const auto add = [&](const std::string& name, Set set) { fields.push_back({name, set}); };
+    const auto add = [&](const std::string& name, const Set& set) {
+      fields.push_back({name, set});
+    };
     add(group + "size", [g](C& c, uint64_t v) { Put(c.groups[g].size, v); });
     add(group + "kind", [g](C& c, uint64_t v) { Put(c.groups[g].kind, v); });
     add(group + "format", [g](C& c, uint64_t v) { Put(c.groups[g].format, v); });
