@@ -12,6 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("KVRM_PROGRAM", "")
 WRITE_RANDOM_MODEL = os.environ.get("KVRM_WRITE_RANDOM_MODEL", "")
 SKIPPED = 77  # ctest's SKIP_RETURN_CODE
+GREEDY = ("--temp", "0", "--json", "--ignore-eos")
 
 
 def environment(**changes):
@@ -55,6 +56,20 @@ class WithRandomModel(unittest.TestCase):
         if data is not None:
             path.write_bytes(data)
         return path
+
+    def generate(self, *words, **options):
+        return run("generate", "-m", self.model, *words, **options)
+
+    def ids(self, text):
+        result = run("tokenize", "--ids", "-m", self.model, stdin=text)
+        self.assert_ok(result)
+        return [int(word) for word in result.stdout.split()]
+
+    def wait_for_url(self, process):
+        for line in process.stderr:
+            if b"serving on http://" in line:
+                return line.decode().split("serving on ", 1)[1].split()[0]
+        self.fail("the server ended before it served")
 
     def assert_ok(self, result):
         self.assertEqual(result.returncode, 0, result.stderr.decode())
