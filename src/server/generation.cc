@@ -40,7 +40,7 @@ Generation::Generation(PreparedRequest prepared, ResponseHead head, const Tokeni
     : prepared_(std::move(prepared)),
       head_(std::move(head)),
       tokenizer_(tokenizer),
-      chunks_(head_, prepared_.request.include_usage) {
+      format_(MakeAnswerFormat(head_, prepared_.request)) {
   const size_t count = prepared_.prompts.size() * prepared_.request.n;
   choices_.reserve(count);
   for (size_t i = 0; i < count; ++i) {
@@ -130,10 +130,9 @@ void Generation::Emit(Choice& choice, uint32_t index, const std::string& text) {
   }
   Usage storage;
   const Usage* usage = ChunkUsage(storage);
-  if (head_.api == Api::kChat && !choice.role_sent) chunks_.Role(output_, index, usage);
-  choice.role_sent = true;
+  if (!std::exchange(choice.begun, true)) format_->Begin(output_, index, usage);
   const bool logprobs = prepared_.request.logprobs.has_value();
-  chunks_.Text(output_, index, text, logprobs ? &choice.tokens : nullptr, usage);
+  format_->Text(output_, index, text, logprobs ? &choice.tokens : nullptr, usage);
   choice.tokens.clear();
   any_output_ = true;
 }
@@ -156,7 +155,10 @@ Generation::Next Generation::OnFinish(Choice& choice, uint32_t index, const Fini
     const std::string rest = choice.text_stream.Finish();
     if (!rest.empty()) Emit(choice, index, rest);
   }
-  choice.finish_reason = event.reason == StopReason::kLength && !choice.stopped ? "length" : "stop";
+  choice.end = choice.stopped                        ? ChoiceEnd::kStopText
+               : event.reason == StopReason::kLength ? ChoiceEnd::kLength
+                                                     : ChoiceEnd::kEndToken;
+  choice.finish_reason = choice.end == ChoiceEnd::kLength ? "length" : "stop";
   --num_unfinished_;
   if (stream()) EmitFinish(choice, index);
   if (num_unfinished_ == 0) Complete();
@@ -166,38 +168,39 @@ Generation::Next Generation::OnFinish(Choice& choice, uint32_t index, const Fini
 void Generation::EmitFinish(Choice& choice, uint32_t index) {
   Usage storage;
   const Usage* usage = ChunkUsage(storage);
-  if (head_.api == Api::kChat && !choice.role_sent) chunks_.Role(output_, index, usage);
-  choice.role_sent = true;
-  const bool last = num_unfinished_ == 0;
-  const Timings timings = CurrentTimings();
-  const bool with_timings = last && !prepared_.request.include_usage;
-  chunks_.Finish(output_, index, choice.finish_reason,
-                 choice.tokens.empty() ? nullptr : &choice.tokens, usage,
-                 with_timings ? &timings : nullptr);
+  if (!std::exchange(choice.begun, true)) format_->Begin(output_, index, usage);
+  ChoiceResult result = ResultOf(choice);
+  if (choice.tokens.empty()) result.logprobs = nullptr;
+  const AnswerTotals totals = Totals();
+  format_->Finish(output_, result, usage, num_unfinished_ == 0 ? &totals : nullptr);
   choice.tokens.clear();
   any_output_ = true;
+}
+
+// All but the text.
+ChoiceResult Generation::ResultOf(const Choice& choice) const {
+  ChoiceResult result;
+  result.index = choice.sink.index;
+  result.finish_reason = choice.finish_reason;
+  result.logprobs = prepared_.request.logprobs ? &choice.tokens : nullptr;
+  result.end = choice.end;
+  result.stop_text = choice.text_stream.matched_stop();
+  return result;
 }
 
 void Generation::Complete() {
   complete_ = true;
   if (stream()) {
-    if (prepared_.request.include_usage) {
-      chunks_.UsageOnly(output_, CurrentUsage(), CurrentTimings());
-    }
-    AppendDoneEvent(output_);
+    format_->End(output_, Totals());
     return;
   }
   std::vector<ChoiceResult> results;
   results.reserve(choices_.size());
   for (const auto& choice : choices_) {
-    ChoiceResult result;
-    result.index = choice->sink.index;
-    result.text = std::move(choice->text);
-    result.finish_reason = choice->finish_reason;
-    result.logprobs = prepared_.request.logprobs ? &choice->tokens : nullptr;
-    results.push_back(std::move(result));
+    results.push_back(ResultOf(*choice));
+    results.back().text = std::move(choice->text);
   }
-  output_ = ResponseBody(head_, results, CurrentUsage(), CurrentTimings());
+  output_ = format_->Whole(results, Totals());
 }
 
 // A stream that has begun ends with an error event; anything else is answered with the status.
@@ -206,7 +209,7 @@ void Generation::Fail(ApiError error) {
   complete_ = true;
   failed_ = true;
   if (stream() && any_output_) {
-    AppendErrorEvent(output_, error);
+    format_->Fail(output_, error);
     return;
   }
   output_.clear();

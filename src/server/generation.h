@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/answer_format.h"
 #include "server/mailbox.h"
 #include "server/openai_types.h"
 #include "text/text_stream.h"
@@ -107,7 +108,8 @@ class Generation {
     uint32_t num_tokens = 0;  // produced, up to the one that completed a stop string
     bool open = false;        // the engine may still send events
     bool stopped = false;     // a stop string matched
-    bool role_sent = false;
+    bool begun = false;       // of a stream: something was made
+    ChoiceEnd end = ChoiceEnd::kNone;
     std::string_view finish_reason;
     RequestTimings timings;
   };
@@ -117,16 +119,18 @@ class Generation {
   void NoteToken(Choice& choice, const MailboxEvent& event);
   void Emit(Choice& choice, uint32_t index, const std::string& text);
   void EmitFinish(Choice& choice, uint32_t index);
+  ChoiceResult ResultOf(const Choice& choice) const;
   void Complete();
   bool IsEndToken(TokenId id) const;
   Usage CurrentUsage() const;
   Timings CurrentTimings() const;
+  AnswerTotals Totals() const { return {CurrentUsage(), CurrentTimings()}; }
   const Usage* ChunkUsage(Usage& storage) const;
 
   PreparedRequest prepared_;
   ResponseHead head_;
   const Tokenizer& tokenizer_;
-  ChunkWriter chunks_;
+  std::unique_ptr<AnswerFormat> format_;
   std::vector<std::unique_ptr<Choice>> choices_;  // sinks keep their addresses
   uint32_t num_open_ = 0;
   uint32_t num_unfinished_ = 0;

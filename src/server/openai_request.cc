@@ -4,6 +4,7 @@
 #include <limits>
 #include <string>
 
+#include "server/json_body.h"
 #include "server/json_reader.h"
 #include "server/openai_fields.h"
 #include "server/openai_types.h"
@@ -458,43 +459,13 @@ void RequestReader::CompletionLogprobs(std::string_view name, const Value& v) {
   if (reader_.Int(name, v, 0, kMaxLogprobs, top)) out_.logprobs = static_cast<uint32_t>(top);
 }
 
-ApiError BadJson(const json::error_code& ec, size_t at) {
-  ApiError error;
-  error.message = "body: not valid JSON at byte " + std::to_string(at) + ": ";
-  if (ec == json::error::too_deep) {
-    error.message += "nested deeper than the limit of " + std::to_string(kMaxJsonDepth);
-  } else {
-    error.message += SanitizeUtf8(ec.message());
-  }
-  error.code = "invalid_json";
-  return error;
-}
-
 }  // namespace
 
 std::variant<ParsedRequest, ApiError> ParseRequest(Api api, std::string_view body,
                                                    const SamplingParams& defaults) {
-  json::parse_options options;
-  options.max_depth = kMaxJsonDepth;
-  // Values live in growing blocks that are dropped whole: no call per value to free.
-  json::monotonic_resource memory;
-  json::parser parser(json::storage_ptr(), options);
-  parser.reset(&memory);
-  json::error_code ec;
-  const size_t read = parser.write_some(body.data(), body.size(), ec);
-  if (!ec && body.find_first_not_of(" \t\r\n", read) != std::string_view::npos) {
-    ec = json::error::extra_data;
-  }
-  if (ec) return BadJson(ec, read);
-  const json::value root = parser.release();
-  const auto* object = root.if_object();
-  if (object == nullptr) {
-    ApiError error;
-    error.message = "body: must be a JSON object, not " + std::string(KindName(root));
-    error.code = "invalid_type";
-    return error;
-  }
-  return RequestReader(api, defaults).Read(*object);
+  JsonBody parsed;
+  if (auto error = parsed.Parse(body)) return std::move(*error);
+  return RequestReader(api, defaults).Read(parsed.object());
 }
 
 }  // namespace kvrm

@@ -108,11 +108,16 @@ struct TokenInfo {
   uint64_t text_offset = 0;                        // characters before it
 };
 
+// What ended a choice, more exactly than its finish_reason.
+enum class ChoiceEnd : uint8_t { kNone, kEndToken, kLength, kStopText };
+
 struct ChoiceResult {
   uint32_t index = 0;
   std::string text;
   std::string_view finish_reason;
   const std::vector<TokenInfo>* logprobs = nullptr;  // null: not asked for
+  ChoiceEnd end = ChoiceEnd::kNone;
+  std::string_view stop_text;  // of kStopText: the stop string that matched
 };
 
 std::string ErrorBody(const ApiError& error);
