@@ -9,15 +9,16 @@
 //            slot's soft run), referenced, in limbo, or cached; a page of any other superblock in
 //            none.
 //   PAGER-5  superblock bytes populated, taken and spare, of all groups <= kv_bytes.
-//   PAGER-6  a sequence's table ends at page ceil(num_tokens / page_tokens), never with a hole. In
-//   a
-//            full group it begins at 0; in a sliding group at or before the page of the first place
-//            that the next row sees. Other holes stand only where TrimPages made them.
+//   PAGER-6  a sequence's table ends at page ceil(num_tokens / page_tokens), never with a hole.
+//            In a full group it begins at 0; in a sliding group at or before the page of the first
+//            place that the next row sees. Other holes stand only where TrimPages made them.
 //   PAGER-7  each taken superblock sits in the bin of (longest free run, pages in use) of its map.
 //   PAGER-8  a soft run lies within one superblock and is at most kSoftRunPages - 1 long; outside a
 //            step it follows its sequence's last page, and none belongs to a slot that is free.
-//   PAGER-9  a cached page is indexed, unreferenced and complete: the epoch that wrote it is done.
-//            Each indexed page stands in one node of the prefix index, and the node names it.
+//   PAGER-9  a cached page is indexed. Each indexed page has contents, stands in one node of the
+//            prefix index, and the node names it. (That an indexed page is complete, because the
+//            epochs that wrote it are done, no snapshot shows: WrittenMarks tells it before a page
+//            enters, and the shadow store of tests/heart reads every page that is adopted.)
 #pragma once
 
 #include <cstdint>
