@@ -33,7 +33,7 @@ TEST(PreTokenizer, Gpt2KeepsOneBlankWithTheWordAndNumbersWhole) {
 }
 
 TEST(PreTokenizer, SmolLmCutsEachNumberCharacterFirst) {
-  for (const char* kind : {"smollm", "starcoder", "refact"}) {
+  for (const char* kind : {"smollm", "starcoder", "refact", "command-r"}) {
     EXPECT_EQ(Split(kind, "x1y 22"), (Pieces{"x", "1", "y", " ", "2", "2"}));
     EXPECT_EQ(Split(kind, "a  7"), (Pieces{"a", "  ", "7"}));
     EXPECT_EQ(Split(kind, "\u0663\u00bd"), (Pieces{"\u0663", "\u00bd"}));
@@ -50,6 +50,25 @@ TEST(PreTokenizer, Qwen2TakesSingleDigits) {
   EXPECT_EQ(Split("qwen2", "I'LL 12"), (Pieces{"I", "'LL", " ", "1", "2"}));
 }
 
+TEST(PreTokenizer, Qwen35KeepsCombiningMarksWithTheirLetters) {
+  EXPECT_EQ(Split("qwen35", "n\u0323o I'LL"), (Pieces{"n\u0323o", " I", "'LL"}));
+  EXPECT_EQ(Split("qwen2", "n\u0323o"), (Pieces{"n", "\u0323o"}));
+}
+
+TEST(PreTokenizer, DeepSeekCutsInPasses) {
+  for (const char* kind : {"deepseek-coder", "deepseek-llm"}) {
+    EXPECT_EQ(Split(kind, "a b!? \n\n\u4e2d\u6587x"),
+              (Pieces{"a", " b", "!?", " ", "\n", "\n", "\u4e2d\u6587", "x"}));
+    EXPECT_EQ(Split(kind, "a  b  "), (Pieces{"a", " ", " b", "  "}));
+    EXPECT_EQ(Split(kind, "\t\ta"), (Pieces{"\t", "\ta"}));
+  }
+  EXPECT_EQ(Split("deepseek-coder", "12"), (Pieces{"1", "2"}));
+  EXPECT_EQ(Split("deepseek-llm", "12"), (Pieces{"12"}));
+  // Letters without case are no letters to deepseek-llm, blanks before them stay apart.
+  EXPECT_EQ(Split("deepseek-coder", " \u05d0"), (Pieces{" \u05d0"}));
+  EXPECT_EQ(Split("deepseek-llm", "a \u05d0 \u4e2d"), (Pieces{"a", " \u05d0 ", "\u4e2d"}));
+}
+
 TEST(PreTokenizer, MongolianVowelSeparatorIsNoWhiteSpace) {
   EXPECT_EQ(Split("gpt-2", "\u180e a"), (Pieces{"\u180e", " a"}));
   EXPECT_EQ(Split("gpt-2", "\u3000 a"), (Pieces{"\u3000", " a"}));
@@ -64,10 +83,12 @@ TEST(PreTokenizer, InvalidBytesAreAPieceOfTheirOwn) {
 
 // B053: PCRE's default bound on matching stops at ten million steps.
 TEST(B053, ARunOfManyMegabytesIsCutWithoutALimit) {
-  for (const char* kind : {"gpt-2", "llama-bpe", "qwen2", "smollm"}) {
+  for (const char* kind : {"gpt-2", "llama-bpe", "qwen2", "smollm", "deepseek-llm"}) {
     for (const char* unit : {" ", "\n", "a", "!"}) {
       std::string text(size_t{11} << 20, *unit);
       text += "\xff";
+      // deepseek-llm cuts at each line end.
+      if (kind == std::string_view("deepseek-llm") && *unit == '\n') continue;
       const Pieces pieces = Split(kind, text);
       ASSERT_EQ(pieces.size(), 2u) << kind;
       EXPECT_EQ(pieces[0].size(), size_t{11} << 20);
@@ -79,9 +100,11 @@ TEST(PreTokenizer, AnUnknownNameIsRefusedWithWhatIsKnown) {
   const auto refused = PreTokenizer::Create("tekken");
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::kUnsupported);
-  EXPECT_EQ(refused.error().message,
-            "tokenizer.ggml.pre: \"tekken\" is not supported; known: gpt-2, llama-bpe, qwen2, "
-            "refact, smollm, starcoder");
+  EXPECT_EQ(
+      refused.error().message,
+      "tokenizer.ggml.pre: \"tekken\" is not supported; known: command-r, "
+      "deepseek-coder, deepseek-llm, falcon, gpt-2, llama-bpe, mpt, qwen2, qwen35, refact, smollm, "
+      "starcoder");
 }
 
 }  // namespace

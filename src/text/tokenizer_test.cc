@@ -92,7 +92,8 @@ TEST_P(VocabFile, DecodeUndoesEncode) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, VocabFile, ::testing::Values("gpt-2", "starcoder", "refact"));
+INSTANTIATE_TEST_SUITE_P(All, VocabFile,
+                         ::testing::Values("gpt-2", "starcoder", "refact", "deepseek-coder"));
 
 TEST(Qwen2, GivesTheIdsOfTheReference) {
   const std::string folder = testing::DataDir() + "/tokenizers/";
@@ -229,9 +230,10 @@ TEST(Tokenizer, RefusesWhatItDoesNotKnowByName) {
   TokenizerSpec spec = MakeSmallVocabulary("gpt-2");
   spec.model = "llama";
   EXPECT_EQ(CreateError(spec), "tokenizer.ggml.model: \"llama\" is not supported; known: gpt2");
-  EXPECT_EQ(CreateError(MakeSmallVocabulary("falcon")),
-            "tokenizer.ggml.pre: \"falcon\" is not supported; known: gpt-2, llama-bpe, qwen2, "
-            "refact, smollm, starcoder");
+  EXPECT_EQ(CreateError(MakeSmallVocabulary("tekken")),
+            "tokenizer.ggml.pre: \"tekken\" is not supported; known: command-r, deepseek-coder, "
+            "deepseek-llm, falcon, gpt-2, llama-bpe, mpt, qwen2, qwen35, refact, smollm, "
+            "starcoder");
 }
 
 TEST(Tokenizer, RefusesSizesThatContradictEachOther) {
