@@ -107,7 +107,8 @@ Engine::State::State(const EngineConfig& engine_config, std::unique_ptr<Pager> g
         return AdoptPrefix(id, seq);
       })
                                        : PrefixAdopter()),
-      sampler(info.vocab) {
+      sampler(info.vocab),
+      ledger(config.max_itl_us, config.stolen_us) {
   by_slot.resize(config.max_slots);
   ended.reserve(size_t{2} * config.max_slots);
   rows.reserve(info.max_rows[static_cast<uint32_t>(ProgramKind::kPrefill)]);
@@ -130,6 +131,7 @@ void Engine::State::PublishMetrics() {
   metrics.exec = executor->counters();
   metrics.reads = frames->LastReads();
   metrics.copies = merger.counters();
+  metrics.gaps = ledger.counters();
   published.Store(metrics);
 }
 

@@ -18,6 +18,8 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "engine/gap_causes.h"
+#include "engine/gap_ledger.h"
 #include "engine/sampler.h"
 #include "exec/executor.h"
 #include "frame/frame.h"
@@ -83,6 +85,7 @@ struct EngineConfig {
       0;  // gap between two tokens of a stream that steps are planned for; 0 = none
   bool prefix_cache = true;  // pages of earlier prompts and answers are found by their tokens
   bool validate_each_step = false;  // laws I2, I6 and frame validation after each step (tests)
+  StolenUs stolen_us;               // of the threads that steps run on; empty = unknown
 };
 
 struct EngineMetrics {
@@ -97,10 +100,16 @@ struct EngineMetrics {
   ExecutorCounters exec;
   FrameBuilder::Reads reads;
   CopyCounters copies;
-  int64_t plan_us = 0, edit_commit_us = 0, run_us = 0, sample_us = 0, step_us = 0;  // totals
+  // Totals; those of the phases add up to step_us but for what the publish does beside output.
+  int64_t plan_us = 0, edit_commit_us = 0, move_us = 0, run_us = 0, sample_us = 0, output_us = 0,
+          step_us = 0;
   int64_t maintain_us = 0;  // between steps, as of the last step
   int64_t longest_gap_us = 0;
+  GapCounters gaps;  // over config().max_itl_us, by cause (law I7)
 };
+
+// In the order of a step. kPublished: tokens and ends are told.
+enum class StepPhase : uint8_t { kPlanned, kCommitted, kMoved, kRun, kSampled, kPublished };
 
 // Sees each step after it ran, before its pages can be recycled; tests, benches, dumps.
 class StepObserver {
@@ -111,6 +120,8 @@ class StepObserver {
   virtual bool OnEdited(const StepPlan& /*plan*/) { return true; }
   // `result` is empty when the step had no rows.
   virtual void OnStep(const StepPlan& plan, const FrameView& frame, const StepResult& result) = 0;
+  // A phase ends; what this call takes still belongs to it.
+  virtual void OnPhase(StepPhase /*phase*/) {}
 };
 
 class Engine {

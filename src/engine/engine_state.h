@@ -27,7 +27,8 @@ struct LiveRequest {
   int64_t submit_us = 0, admitted_us = 0, first_token_us = 0, last_token_us = 0;
   int64_t longest_gap_us = 0;
   uint32_t preemptions = 0;
-  uint32_t cached_tokens = 0;  // prompt rows that were not computed
+  uint32_t cached_tokens = 0;          // prompt rows that were not computed
+  bool preempted_since_token = false;  // its next token ends a gap with that cause
 
   uint32_t num_output() const { return static_cast<uint32_t>(tokens.size()) - prompt_tokens; }
 };
@@ -85,6 +86,7 @@ struct Engine::State {
   StepResult result;
   std::vector<Outcome> outcomes;
   EngineMetrics metrics;
+  GapLedger ledger;
   std::optional<FrameHead> previous_head;  // validate_each_step
 
   // ---- the step (step.cc)
@@ -94,6 +96,7 @@ struct Engine::State {
   void Tidy();
   bool DrainEvents();
   void NoteStepBegin();
+  void EndPhase(StepPhase phase, GapCause cause, int64_t* total_us);
   void PlanAndEdit();
   bool Commit();
   void MovePages();

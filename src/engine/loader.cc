@@ -96,14 +96,17 @@ Result<std::unique_ptr<Runtime>> Load(const GgufFile& file, const RuntimeOptions
   for (uint32_t g = 0; g < geometry.groups.size(); ++g) config.kv_base[g] = pager->base(g);
   KVRM_ASSIGN_OR_RETURN(auto executor, CreateCpuExecutor(*runtime->model, config, *runtime->pool));
   executor->WarmUp();
-  KVRM_ASSIGN_OR_RETURN(runtime->engine,
-                        Engine::Create({.max_slots = options.max_slots,
-                                        .max_seq_tokens = memory.ctx,
-                                        .chunk_rows = options.chunk_rows,
-                                        .max_itl_us = options.max_itl_us,
-                                        .prefix_cache = options.prefix_cache,
-                                        .validate_each_step = options.validate_each_step},
-                                       std::move(pager), std::move(executor), *runtime->clock));
+  runtime->run_delay = std::make_unique<RunDelay>(*runtime->pool);
+  KVRM_ASSIGN_OR_RETURN(
+      runtime->engine,
+      Engine::Create({.max_slots = options.max_slots,
+                      .max_seq_tokens = memory.ctx,
+                      .chunk_rows = options.chunk_rows,
+                      .max_itl_us = options.max_itl_us,
+                      .prefix_cache = options.prefix_cache,
+                      .validate_each_step = options.validate_each_step,
+                      .stolen_us = [delay = runtime->run_delay.get()] { return delay->ReadUs(); }},
+                     std::move(pager), std::move(executor), *runtime->clock));
   return runtime;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "base/run_delay.h"
 #include "base/worker_pool.h"
 #include "engine/engine.h"
 #include "exec/cpu_executor.h"
@@ -40,6 +41,7 @@ struct Runtime {
   std::unique_ptr<const Model> model;
   std::unique_ptr<WorkerPool> pool;
   std::unique_ptr<Clock> clock;
+  std::unique_ptr<RunDelay> run_delay;  // of the pool's threads and the engine's
   std::unique_ptr<Engine> engine;
   uint64_t kv_bytes = 0;  // as chosen
   uint32_t ctx = 0;       // as chosen

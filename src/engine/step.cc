@@ -9,51 +9,34 @@
 #include "transport/page_copies.h"
 
 namespace kvrm {
-namespace {
-
-// Splits the time of a step among totals. It reads the system's clock, not the Clock seam: totals
-// are for people and decide nothing, so a record replays without them.
-class Laps {
- public:
-  void Add(int64_t* total_us) {
-    const int64_t now = clock_.NowUs();
-    *total_us += now - last_;
-    last_ = now;
-  }
-  int64_t SinceStart() { return clock_.NowUs() - start_; }
-
- private:
-  SystemClock clock_;
-  const int64_t start_ = clock_.NowUs();
-  int64_t last_ = start_;
-};
-
-}  // namespace
-
 bool Engine::State::Step() {
   if (!DrainEvents()) return stepped_last = false;
-  Laps laps;
   PlanAndEdit();
-  laps.Add(&metrics.plan_us);
+  EndPhase(StepPhase::kPlanned, GapCause::kOther, &metrics.plan_us);
   stepped_last = Commit();
   if (!stepped_last) return true;
-  laps.Add(&metrics.edit_commit_us);
+  EndPhase(StepPhase::kCommitted, GapCause::kOther, &metrics.edit_commit_us);
   MovePages();
+  EndPhase(StepPhase::kMoved, GapCause::kTransport, &metrics.move_us);
   RunProgram();
-  laps.Add(&metrics.run_us);
   SampleRows();
-  laps.Add(&metrics.sample_us);
+  EndPhase(StepPhase::kSampled, GapCause::kSampling, &metrics.sample_us);
   Publish();
-  metrics.step_us += laps.SinceStart();
   PublishMetrics();
   return true;
 }
 
+// These readings of the clock are for people and decide nothing.
+void Engine::State::EndPhase(StepPhase phase, GapCause cause, int64_t* total_us) {
+  if (observer != nullptr) observer->OnPhase(phase);
+  *total_us += ledger.Lap(clock.NowUs(), cause);
+}
+
 // One chore of the pager between two steps. Returns true when something was done.
 bool Engine::State::Maintain() {
-  Laps laps;
+  ledger.Lap(clock.NowUs(), GapCause::kOther);
   const bool done = pager->Maintain();
-  laps.Add(&metrics.maintain_us);
+  metrics.maintain_us += ledger.Lap(clock.NowUs(), GapCause::kTransport);
   return done;
 }
 
@@ -98,12 +81,14 @@ bool Engine::State::DrainEvents() {
   return work;
 }
 
-// The one reading of the clock in a step. What lies between two steps is what a stream waits for a
-// token, so that is what the cost model learns; a pause of the engine is not.
+// The one reading of the clock in a step that decides something. What lies between two steps is
+// what a stream waits for a token, so that is what the cost model learns; a pause of the engine is
+// not.
 void Engine::State::NoteStepBegin() {
   const int64_t now_us = clock.NowUs();
   if (stepped_last) scheduler.OnStepTimed(now_us - step_begin_us);
   step_begin_us = now_us;
+  ledger.Lap(now_us, GapCause::kOther);
 }
 
 void Engine::State::Accept(Event& event) {
@@ -233,6 +218,7 @@ void Engine::State::NotePlan() {
   for (const RequestId id : plan->preempted) {
     LiveRequest& request = *live.find(id)->second;
     request.running = false;
+    request.preempted_since_token = true;
     --num_running;
     ++request.preemptions;
   }
@@ -249,7 +235,16 @@ void Engine::State::MovePages() {
 // ---- run
 
 // A step may have nothing to compute (it only gave pages back); then no program is replayed.
-void Engine::State::RunProgram() { result = rows.empty() ? StepResult{} : executor->Replay(frame); }
+void Engine::State::RunProgram() {
+  result = rows.empty() ? StepResult{} : executor->Replay(frame);
+  if (observer != nullptr) observer->OnPhase(StepPhase::kRun);
+  const StepShape& shape = plan->shape;
+  const StepShape decoding{.decode_rows = shape.decode_rows, .decode_tokens = shape.decode_tokens};
+  metrics.run_us += ledger.LapReplay(
+      clock.NowUs(), {.decode_rows = shape.decode_rows,
+                      .prompt_rows = shape.prompt_rows,
+                      .decode_us = static_cast<int64_t>(scheduler.cost().PredictUs(decoding))});
+}
 
 // ---- sample
 
@@ -299,8 +294,13 @@ void Engine::State::Publish() {
   metrics.prompt_tokens += plan->num_prompt_rows;
   if (config.validate_each_step) ValidateStep();
   const int64_t now_us = clock.NowUs();  // stamps what goes out; decides nothing
+  ledger.Stamp(now_us);
   for (Outcome& outcome : outcomes) PublishOutcome(outcome, now_us);
   EndUnserviceable();
+  EndPhase(StepPhase::kPublished, GapCause::kOutput, &metrics.output_us);
+  const int64_t end_us = clock.NowUs();
+  metrics.step_us += end_us - step_begin_us;
+  ledger.EndStep(end_us);
 }
 
 // Pages that this step filled can be found by their tokens from now on, unless a value in them was
@@ -332,10 +332,12 @@ void Engine::State::PublishOutcome(Outcome& outcome, int64_t now_us) {
   if (request.num_output() == 0) {
     request.first_token_us = now_us;
   } else {
+    ledger.Count(request.last_token_us, request.preempted_since_token);
     request.longest_gap_us = std::max(request.longest_gap_us, now_us - request.last_token_us);
     metrics.longest_gap_us = std::max(metrics.longest_gap_us, request.longest_gap_us);
   }
   request.last_token_us = now_us;
+  request.preempted_since_token = false;
   const TokenEvent event{
       .token = outcome.sample.id,
       .index = request.num_output(),

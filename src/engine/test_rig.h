@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -46,9 +47,15 @@ struct RigOptions {
   bool poison = true;
   bool panel_hints = true;
   bool validate = true;
+  int64_t max_itl_us = 0;
+  StolenUs stolen_us;
 };
 
-inline std::unique_ptr<Engine> MakeEngine(const RigOptions& options, Clock& clock) {
+// Puts an executor around the fake one.
+using WrapExecutor = std::function<std::unique_ptr<Executor>(std::unique_ptr<Executor>)>;
+
+inline std::unique_ptr<Engine> MakeEngine(const RigOptions& options, Clock& clock,
+                                          const WrapExecutor& wrap = nullptr) {
   const KvGeometry geometry = FakeGeometry();
   auto pager = Pager::Create({.geometry = geometry,
                               .kv_bytes = options.pool_pages * kFakePageBytes,
@@ -58,19 +65,23 @@ inline std::unique_ptr<Engine> MakeEngine(const RigOptions& options, Clock& cloc
                               .poison_freed = options.poison,
                               .scatter_seed = options.scatter_seed});
   KVRM_CHECK(pager.ok(), "a rig's pager can be made");
-  auto executor = std::make_unique<FakeExecutor>(geometry, pager.value()->base(0),
-                                                 FakeShape{.max_slots = options.slots,
-                                                           .mixed_rows = options.mixed_prompt_rows,
-                                                           .prefill_rows = options.prefill_rows,
-                                                           .panel_hints = options.panel_hints});
+  std::unique_ptr<Executor> executor =
+      std::make_unique<FakeExecutor>(geometry, pager.value()->base(0),
+                                     FakeShape{.max_slots = options.slots,
+                                               .mixed_rows = options.mixed_prompt_rows,
+                                               .prefill_rows = options.prefill_rows,
+                                               .panel_hints = options.panel_hints});
+  if (wrap) executor = wrap(std::move(executor));
   executor->WarmUp();
   auto engine = Engine::Create({.max_slots = options.slots,
                                 .max_seq_tokens = options.max_seq_tokens,
                                 .max_queued = options.max_queued,
                                 .chunk_rows = options.chunk_rows,
                                 .mixed_prompt_rows = options.mixed_prompt_rows,
+                                .max_itl_us = options.max_itl_us,
                                 .prefix_cache = options.prefix_cache,
-                                .validate_each_step = options.validate},
+                                .validate_each_step = options.validate,
+                                .stolen_us = options.stolen_us},
                                std::move(pager).value(), std::move(executor), clock);
   KVRM_CHECK(engine.ok(), "a rig's engine can be made");
   return std::move(engine).value();
@@ -113,6 +124,12 @@ class Collector final : public EventSink {
 class Rig {
  public:
   explicit Rig(const RigOptions& options = {}) : engine_(MakeEngine(options, clock_)) {}
+  // The same over another executor; `wrap` gets the rig's clock, too.
+  template <class WrapFn>
+  Rig(const RigOptions& options, const WrapFn& wrap)
+      : engine_(MakeEngine(options, clock_, [&](std::unique_ptr<Executor> executor) {
+          return wrap(std::move(executor), clock_);
+        })) {}
 
   RequestId Submit(GenerateRequest request) {
     request.sink = &sink_;
