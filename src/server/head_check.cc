@@ -73,16 +73,6 @@ std::optional<ApiError> CheckContent(const RequestHead& head) {
 
 }  // namespace
 
-ApiError HttpError(int status, std::string message, std::string code) {
-  ApiError error;
-  error.status = status;
-  error.message = std::move(message);
-  error.code = std::move(code);
-  if (status == 503) error.type = "unavailable_error";
-  if (status == 500) error.type = "server_error";
-  return error;
-}
-
 std::optional<ApiError> CheckHead(const RequestHead& head, const HeadRules& rules) {
   if (auto error = CheckFraming(head)) return error;
   if (rules.loopback_only) {
@@ -92,19 +82,18 @@ std::optional<ApiError> CheckHead(const RequestHead& head, const HeadRules& rule
   if (rules.route == Route::kNone) {
     return HttpError(404, "unknown path; see docs/server.md for those served", "not_found");
   }
+  if (rules.route == Route::kNotOffered) {
+    return HttpError(400, std::string(rules.not_offered) + ": not offered by this server",
+                     "unsupported_route");
+  }
   const bool read = method == http::verb::get || method == http::verb::head;
   if (IsPost(rules.route) ? method != http::verb::post : !read) {
     return HttpError(405,
                      "method not allowed here, only " + std::string(AllowedMethods(rules.route)),
                      "method_not_allowed");
   }
-  if (rules.route == Route::kHealth || rules.route == Route::kMetrics) return std::nullopt;
-  if (rules.phase == ServerPhase::kLoading) {
-    return HttpError(503, "the model is loading", "loading");
-  }
-  if (rules.phase == ServerPhase::kDraining) {
-    return HttpError(503, "the server is shutting down", "shutting_down");
-  }
+  if (KindOf(rules.route) == RouteKind::kState) return std::nullopt;
+  if (rules.phase != ServerPhase::kReady) return NotReadyError(rules.phase);
   return IsPost(rules.route) ? CheckContent(head) : std::nullopt;
 }
 

@@ -8,9 +8,11 @@
 #include <string>
 #include <string_view>
 
+#include "server/http_error.h"
 #include "server/http_text.h"
 #include "server/metrics_text.h"
 #include "server/openai_types.h"
+#include "server/routes.h"
 
 namespace kvrm {
 
@@ -18,6 +20,7 @@ using RequestHead = boost::beast::http::request_header<>;
 
 struct HeadRules {
   Route route;
+  std::string_view not_offered;  // of kNotOffered
   ServerPhase phase;
   bool loopback_only;            // only requests addressed to this machine
   std::string_view served_host;  // what the server was told to bind
@@ -25,7 +28,5 @@ struct HeadRules {
 
 // Nothing when the request may go on: framing, host, path, method, phase, content, in that order.
 std::optional<ApiError> CheckHead(const RequestHead& head, const HeadRules& rules);
-
-ApiError HttpError(int status, std::string message, std::string code);
 
 }  // namespace kvrm

@@ -8,7 +8,9 @@
 #include <future>
 #include <utility>
 
+#include "server/http_error.h"
 #include "server/http_session.h"
+#include "server/text_routes.h"
 
 namespace kvrm {
 namespace {
@@ -39,17 +41,7 @@ Error ListenError(const ServerConfig& config, std::string_view what,
   return InvalidInput(where + ": " + std::string(what) + ": " + ec.message());
 }
 
-ApiError ShuttingDown() {
-  return {503, "the server is shutting down", "unavailable_error", "", "shutting_down"};
-}
-
 }  // namespace
-
-int64_t SteadyNowUs() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 HttpServer::HttpServer(const ServerConfig& config)
     : config_(config),
@@ -129,7 +121,8 @@ void HttpServer::Stop() {
     closed.set_value();
   });
   closed.get_future().wait();
-  preparing_.join();  // no session is left that could give it work
+  preparing_.join();
+  converting_.join();  // no session is left that could give it work
   net::post(io_, [this] { work_.reset(); });
   thread_.join();
 }
@@ -193,6 +186,15 @@ void HttpServer::Prepare(Api api, std::string body, std::function<void(Prepared)
   });
 }
 
+void HttpServer::Convert(Route route, std::string body, std::function<void(Converted)> done) {
+  net::post(converting_, [this, route, body = std::move(body), done = std::move(done)]() mutable {
+    Converted result = kvrm::Convert(route, body, service_->encoder());
+    net::post(io_, [done = std::move(done), result = std::move(result)]() mutable {
+      done(std::move(result));
+    });
+  });
+}
+
 bool HttpServer::TakeBodyBudget(uint64_t bytes) {
   if (pending_body_bytes_ + bytes > config_.max_pending_body_bytes) return false;
   pending_body_bytes_ += bytes;
@@ -208,8 +210,6 @@ void HttpServer::Remove(HttpSession* session) {
   sessions_.erase(session);
   counters_.connections = sessions_.size();
 }
-
-std::string HttpServer::Metrics() const { return MetricsText(counters_, phase_, service_.get()); }
 
 void HttpServer::ScheduleTick() {
   tick_.expires_after(kTickPeriod);
@@ -238,7 +238,7 @@ void HttpServer::OnDrainDeadline() {
   drain_timer_.async_wait([this](const boost::system::error_code& ec) {
     if (!ec && drained_) EndDrain();
   });
-  if (service_ != nullptr) service_->FailAll(ShuttingDown());
+  if (service_ != nullptr) service_->FailAll(NotReadyError(phase_));
 }
 
 void HttpServer::EndDrain() {

@@ -14,6 +14,8 @@
 #include <unordered_set>
 
 #include "server/metrics_text.h"
+#include "server/read_routes.h"
+#include "server/routes.h"
 #include "server/server.h"
 #include "server/service.h"
 
@@ -25,6 +27,7 @@ class HttpServer {
  public:
   using Tcp = boost::asio::ip::tcp;
   using Prepared = std::variant<PreparedRequest, ApiError>;
+  using Converted = std::variant<std::string, ApiError>;
 
   explicit HttpServer(const ServerConfig& config);
   ~HttpServer();
@@ -44,9 +47,12 @@ class HttpServer {
   bool loopback_only() const { return loopback_only_; }
   Service* service() { return service_.get(); }  // null while loading
   HttpCounters& counters() { return counters_; }
+  ReadContext read_context() { return {phase_, service_.get(), counters_}; }
   void Log(std::string_view line) const { config_.log(line); }
   // Parses and tokenizes on the other thread, then calls `done` on this one.
   void Prepare(Api api, std::string body, std::function<void(Prepared)> done);
+  // The same for a route of kind kConvert.
+  void Convert(Route route, std::string body, std::function<void(Converted)> done);
   // Room for large bodies under way; false = none left.
   bool TakeBodyBudget(uint64_t bytes);
   void ReturnBodyBudget(uint64_t bytes) { pending_body_bytes_ -= bytes; }
@@ -54,7 +60,6 @@ class HttpServer {
   void AnswerBegan() { ++open_answers_; }
   void AnswerEnded();
   void Remove(HttpSession* session);
-  std::string Metrics() const;
 
  private:
   void Accept();
@@ -74,7 +79,8 @@ class HttpServer {
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   Tcp::acceptor acceptor_;
   boost::asio::steady_timer accept_pause_, tick_, drain_timer_;
-  boost::asio::thread_pool preparing_{1};
+  // Conversions have a thread of their own: a large one must not delay requests of others.
+  boost::asio::thread_pool preparing_{1}, converting_{1};
   std::thread thread_;
 
   ServerPhase phase_ = ServerPhase::kLoading;
@@ -86,7 +92,5 @@ class HttpServer {
   bool stopping_ = false;
   std::function<void()> drained_;  // set while draining
 };
-
-int64_t SteadyNowUs();
 
 }  // namespace kvrm

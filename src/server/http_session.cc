@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "server/head_check.h"
+#include "server/read_routes.h"
 
 namespace kvrm {
 namespace {
@@ -18,9 +19,7 @@ namespace net = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 
-constexpr std::string_view kJson = "application/json";
 constexpr std::string_view kEvents = "text/event-stream; charset=utf-8";
-constexpr std::string_view kPrometheus = "text/plain; version=0.0.4; charset=utf-8";
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 constexpr size_t kIdleReadBytes = 512;
 constexpr size_t kMaxBufferedBytes = 128u << 10;
@@ -94,7 +93,7 @@ void HttpSession::OnHead(const Error& ec) {
   head_only_ = head.method() == http::verb::head;
   match_ = MatchRoute(View(head.target()));
   if (IsPlainHeaderValue(View(head["X-Request-ID"]))) request_id_ = head["X-Request-ID"];
-  const HeadRules rules{match_.route, server_.phase(), server_.loopback_only(),
+  const HeadRules rules{match_.route, match_.not_offered, server_.phase(), server_.loopback_only(),
                         server_.config().host};
   if (auto error = CheckHead(head, rules)) {
     // An unread body would be taken for the next request.
@@ -192,55 +191,39 @@ void HttpSession::ReleaseBodyBudget() { server_.ReturnBodyBudget(std::exchange(b
 
 // ---- answering
 void HttpSession::AnswerGet() {
-  switch (match_.route) {
-    case Route::kHealth:
-      return AnswerHealth();
-    case Route::kMetrics:
-      return Respond(200, kPrometheus, server_.Metrics());
-    case Route::kModels:
-      return Respond(200, kJson, server_.service()->ModelListJson());
-    default:
-      break;
-  }
-  if (match_.model == server_.service()->config().model) {
-    return Respond(200, kJson, server_.service()->ModelJson());
-  }
-  ApiError error = HttpError(
-      404, "the model does not exist, only '" + server_.service()->config().model + "' is served",
-      "model_not_found");
-  error.param = "model";
-  RespondError(error);
-}
-
-void HttpSession::AnswerHealth() {
-  if (server_.phase() == ServerPhase::kLoading) {
-    return RespondError(HttpError(503, "the model is loading", "loading"));
-  }
-  if (server_.phase() == ServerPhase::kDraining) {
-    return RespondError(HttpError(503, "the server is shutting down", "shutting_down"));
-  }
-  server_.service()->Tick(SteadyNowUs());
-  if (server_.service()->stalled()) {
-    return RespondError(HttpError(503, "the engine makes no progress", "stalled"));
-  }
-  Respond(200, kJson, "{\"status\":\"ok\"}");
+  const auto answer = AnswerRead(match_, server_.read_context());
+  if (const auto* error = std::get_if<ApiError>(&answer)) return RespondError(*error);
+  const ReadAnswer& read = std::get<ReadAnswer>(answer);
+  Respond(200, read.content_type, read.body);
 }
 
 void HttpSession::BeginAnswer() {
   // The server may have begun to drain while the body was read.
   if (server_.phase() != ServerPhase::kReady) {
     ReleaseBodyBudget();
-    return RespondError(HttpError(503, "the server is shutting down", "shutting_down"));
+    return RespondError(NotReadyError(server_.phase()));
   }
   state_ = State::kAnswering;
   answering_ = true;
   server_.AnswerBegan();
   Watch();
+  if (KindOf(match_.route) == RouteKind::kConvert) return BeginConversion();
   const Api api = match_.route == Route::kChat ? Api::kChat : Api::kCompletions;
   server_.Prepare(api, std::move(parser_->get().body()),
                   [self = shared_from_this()](HttpServer::Prepared prepared) {
                     self->ReleaseBodyBudget();
                     if (self->state_ != State::kClosed) self->OnPrepared(std::move(prepared));
+                  });
+}
+
+void HttpSession::BeginConversion() {
+  server_.Convert(match_.route, std::move(parser_->get().body()),
+                  [self = shared_from_this()](HttpServer::Converted converted) {
+                    self->ReleaseBodyBudget();
+                    if (self->state_ == State::kClosed) return;
+                    const auto* error = std::get_if<ApiError>(&converted);
+                    if (error != nullptr) return self->RespondError(*error);
+                    self->Respond(200, kJsonType, std::get<std::string>(converted));
                   });
 }
 
@@ -268,7 +251,7 @@ void HttpSession::Pump() {
   if (!generation_->complete()) return;
   const std::string body = generation_->TakeOutput();
   ReleaseGeneration();
-  Respond(200, kJson, body);
+  Respond(200, kJsonType, body);
 }
 
 // Everything made since the last write goes out in one write; the head travels with the first text.
@@ -328,7 +311,7 @@ void HttpSession::Respond(int status, std::string_view content_type, const std::
 }
 
 void HttpSession::RespondError(const ApiError& error) {
-  Respond(error.status, kJson, ErrorBody(error));
+  Respond(error.status, kJsonType, ErrorBody(error));
 }
 
 void HttpSession::Write() {

@@ -21,6 +21,7 @@
 
 #include "server/http_server.h"
 #include "server/http_text.h"
+#include "server/routes.h"
 
 namespace kvrm {
 
@@ -57,8 +58,8 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession>,
 
   // ---- answering
   void AnswerGet();
-  void AnswerHealth();
   void BeginAnswer();
+  void BeginConversion();
   void OnPrepared(HttpServer::Prepared prepared);
   void OnOutput(Generation& generation) override;
   void Pump();

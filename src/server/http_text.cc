@@ -3,51 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <ctime>
-#include <iterator>
 
 namespace kvrm {
 namespace {
 
-constexpr std::string_view kModelPrefix = "/v1/models/";
-constexpr std::string_view kScheme = "http://";
 constexpr size_t kMaxEchoedHeader = 128;
-
-struct RoutePath {
-  std::string_view path;
-  Route route;
-};
-constexpr RoutePath kRoutes[] = {
-    {"/v1/chat/completions", Route::kChat}, {"/v1/completions", Route::kCompletions},
-    {"/v1/models", Route::kModels},         {"/health", Route::kHealth},
-    {"/metrics", Route::kMetrics},
-};
-
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-std::string PercentDecode(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() && HexDigit(text[i + 1]) >= 0 &&
-        HexDigit(text[i + 2]) >= 0) {
-      out += static_cast<char>(HexDigit(text[i + 1]) * 16 + HexDigit(text[i + 2]));
-      i += 2;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
-}
-
-bool EqualsIgnoreCase(std::string_view a, std::string_view b) {
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [&](char x, char y) { return lower(x) == lower(y); });
-}
 
 // "name:80", "name", "[::1]:80" without the port; empty when what follows the name is no port.
 std::string_view WithoutPort(std::string_view host) {
@@ -124,10 +84,10 @@ void AppendField(std::string& out, std::string_view name, std::string_view value
 
 }  // namespace
 
-std::string_view TargetHost(std::string_view target) {
-  if (!EqualsIgnoreCase(target.substr(0, kScheme.size()), kScheme)) return {};
-  target.remove_prefix(kScheme.size());
-  return target.substr(0, target.find_first_of("/?"));
+bool EqualsIgnoreCase(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [&](char x, char y) { return lower(x) == lower(y); });
 }
 
 bool IsLocalHost(std::string_view host_value, std::string_view served_host) {
@@ -137,34 +97,6 @@ bool IsLocalHost(std::string_view host_value, std::string_view served_host) {
   return EqualsIgnoreCase(name, served_host) ||
          EqualsIgnoreCase(name, "[" + std::string(served_host) + "]");
 }
-
-RouteMatch MatchRoute(std::string_view target) {
-  if (const std::string_view host = TargetHost(target); !host.empty()) {
-    target.remove_prefix(kScheme.size() + host.size());
-  }
-  const std::string_view path = target.substr(0, target.find('?'));
-  RouteMatch match;
-  for (const auto& entry : kRoutes) {
-    if (entry.path == path) match.route = entry.route;
-  }
-  if (path.starts_with(kModelPrefix) && path.size() > kModelPrefix.size()) {
-    match.route = Route::kModel;
-    match.model = PercentDecode(path.substr(kModelPrefix.size()));
-  }
-  return match;
-}
-
-std::string_view RouteName(Route route) {
-  if (route == Route::kModel) return "/v1/models/{id}";
-  for (const auto& entry : kRoutes) {
-    if (entry.route == route) return entry.path;
-  }
-  return "other";
-}
-
-bool IsPost(Route route) { return route == Route::kChat || route == Route::kCompletions; }
-
-std::string_view AllowedMethods(Route route) { return IsPost(route) ? "POST" : "GET, HEAD"; }
 
 std::string HeadText(const HeadFields& fields) {
   std::string out = "HTTP/1.1 " + std::to_string(fields.status) + " ";

@@ -1,4 +1,4 @@
-// Small pure pieces of HTTP: routes, heads, chunks. No socket, no Boost. Thread-safe.
+// Small pure pieces of HTTP: hosts, heads, chunks. No socket, no Boost. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -7,23 +7,10 @@
 
 namespace kvrm {
 
-enum class Route : uint8_t { kNone, kChat, kCompletions, kModels, kModel, kHealth, kMetrics };
-
-struct RouteMatch {
-  Route route = Route::kNone;
-  std::string model;  // of kModel, percent-decoded; any bytes
-};
-// `target` as in the request line, a path or (absolute form) `http://HOST/path`; a query is
-// ignored.
-RouteMatch MatchRoute(std::string_view target);
-// HOST of a target in absolute form, else empty.
-std::string_view TargetHost(std::string_view target);
 // True when a Host value names this machine: localhost, 127.0.0.0/8, [::1], or `served_host` (a
 // name or an address, as the server was told to bind it), each with or without a port.
 bool IsLocalHost(std::string_view host_value, std::string_view served_host);
-std::string_view RouteName(Route route);       // for metrics
-bool IsPost(Route route);                      // else GET and HEAD
-std::string_view AllowedMethods(Route route);  // value of Allow
+bool EqualsIgnoreCase(std::string_view a, std::string_view b);  // ASCII
 
 struct HeadFields {
   int status = 200;

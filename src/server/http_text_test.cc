@@ -7,32 +7,6 @@
 namespace kvrm {
 namespace {
 
-TEST(HttpText, RoutesIgnoreQueriesAndDecodeModelNames) {
-  EXPECT_EQ(MatchRoute("/v1/chat/completions").route, Route::kChat);
-  EXPECT_EQ(MatchRoute("/v1/completions?x=1").route, Route::kCompletions);
-  EXPECT_EQ(MatchRoute("/health").route, Route::kHealth);
-  EXPECT_EQ(MatchRoute("/metrics").route, Route::kMetrics);
-  EXPECT_EQ(MatchRoute("/v1/models").route, Route::kModels);
-  EXPECT_EQ(MatchRoute("/v1/models/").route, Route::kNone);
-  EXPECT_EQ(MatchRoute("/").route, Route::kNone);
-  EXPECT_EQ(MatchRoute("").route, Route::kNone);
-  EXPECT_EQ(MatchRoute("/v1/completions/").route, Route::kNone);
-  EXPECT_EQ(MatchRoute("/v1/models/org%2Fname").model, "org/name");
-  EXPECT_EQ(MatchRoute("/v1/models/org/name").model, "org/name");
-  EXPECT_EQ(MatchRoute("/v1/models/a%zz%4").model, "a%zz%4");
-}
-
-TEST(HttpText, TargetsInAbsoluteFormAreRoutedByTheirPath) {
-  EXPECT_EQ(MatchRoute("http://127.0.0.1:8080/health").route, Route::kHealth);
-  EXPECT_EQ(MatchRoute("HTTP://localhost/v1/models/a?x=http://b/").model, "a");
-  EXPECT_EQ(MatchRoute("http://localhost").route, Route::kNone);
-  EXPECT_EQ(MatchRoute("http:///health").route, Route::kNone);
-  EXPECT_EQ(MatchRoute("ftp://localhost/health").route, Route::kNone);
-  EXPECT_EQ(TargetHost("http://a.b:1/c"), "a.b:1");
-  EXPECT_EQ(TargetHost("http://a?c/d"), "a");
-  EXPECT_EQ(TargetHost("/http://a/"), "");
-}
-
 TEST(HttpText, OnlyNamesOfThisMachineAreLocal) {
   for (const char* host : {"localhost", "LocalHost:8080", "127.0.0.1", "127.255.3.4:1", "[::1]",
                            "[::1]:8080", "box.lan", "BOX.lan:80"}) {

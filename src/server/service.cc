@@ -13,14 +13,6 @@ namespace {
 constexpr size_t kMaxLoggedFields = 256;
 constexpr size_t kMaxRepeatedBytes = 64;
 
-ApiError BadField(const std::string& path, const std::string& what, std::string code = {}) {
-  ApiError error;
-  error.message = path + ": " + what;
-  error.param = path;
-  error.code = std::move(code);
-  return error;
-}
-
 // What the engine refuses at the door is the request's fault, but for its not running at all.
 ApiError FromEngine(const Error& error) {
   ApiError out;
@@ -58,6 +50,12 @@ uint64_t RandomSeed() {
 
 }  // namespace
 
+int64_t SteadyNowUs() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
 uint64_t Mix64(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
@@ -69,15 +67,10 @@ Service::Service(ServiceConfig config, Engine& engine, const Tokenizer& tokenize
     : config_(std::move(config)),
       engine_(engine),
       tokenizer_(tokenizer),
-      chat_template_(chat_template),
       ctx_(engine.config().max_seq_tokens),
+      encoder_(tokenizer, chat_template, ctx_),
       mailbox_(std::move(wake)),
-      random_state_(RandomSeed()) {
-  for (uint32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    const auto bytes = tokenizer.TokenBytes(static_cast<TokenId>(id), /*with_special=*/true);
-    max_token_bytes_ = std::max(max_token_bytes_, bytes.size());
-  }
-}
+      random_state_(RandomSeed()) {}
 
 Service::~Service() = default;
 
@@ -108,8 +101,8 @@ std::variant<PreparedRequest, ApiError> Service::Prepare(ParsedRequest request) 
   const size_t num_prompts = request.api == Api::kChat ? 1 : request.prompts.size();
   for (size_t i = 0; i < num_prompts; ++i) {
     const std::string path = num_prompts == 1 ? "prompt" : "prompt[" + std::to_string(i) + "]";
-    auto ids =
-        request.api == Api::kChat ? ChatTokens(request) : PromptTokens(request.prompts[i], path);
+    auto ids = request.api == Api::kChat ? encoder_.Chat(request.messages)
+                                         : encoder_.Raw(request.prompts[i], path);
     if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
     prepared.prompts.push_back(std::move(std::get<std::vector<TokenId>>(ids)));
   }
@@ -118,62 +111,6 @@ std::variant<PreparedRequest, ApiError> Service::Prepare(ParsedRequest request) 
   request.prompts.clear();
   prepared.request = std::move(request);
   return prepared;
-}
-
-std::variant<std::vector<TokenId>, ApiError> Service::ChatTokens(
-    const ParsedRequest& request) const {
-  if (chat_template_ == nullptr) {
-    return BadField("messages", "this model has no chat template; /v1/completions takes a prompt");
-  }
-  size_t num_bytes = 0;
-  for (const auto& message : request.messages) num_bytes += message.content.size();
-  if (auto error = CheckBytes("messages", num_bytes)) return std::move(*error);
-  RenderOptions options;
-  options.strftime_now = ChatDate(WallSeconds());
-  auto ids = EncodeChat(tokenizer_, *chat_template_, request.messages, std::move(options));
-  if (!ids.ok()) return BadField("messages", ids.error().message);
-  if (auto error = CheckLength("messages", ids->size())) return std::move(*error);
-  return std::move(ids).value();
-}
-
-std::variant<std::vector<TokenId>, ApiError> Service::PromptTokens(const Prompt& prompt,
-                                                                   const std::string& path) const {
-  std::vector<TokenId> ids;
-  if (const auto* text = std::get_if<std::string>(&prompt)) {
-    if (auto error = CheckBytes(path, text->size())) return std::move(*error);
-    // A raw prompt may spell control tokens: it is the whole prompt, there is nothing to forge.
-    ids = tokenizer_.Encode(*text, SpecialTokens::kParse);
-    AddStartToken(tokenizer_, ids);
-  } else {
-    ids = std::get<std::vector<TokenId>>(prompt);
-    for (size_t i = 0; i < ids.size(); ++i) {
-      if (static_cast<uint32_t>(ids[i]) < tokenizer_.vocab_size()) continue;
-      return BadField(path + "[" + std::to_string(i) + "]",
-                      "token id " + std::to_string(ids[i]) + " is outside the vocabulary of " +
-                          std::to_string(tokenizer_.vocab_size()));
-    }
-  }
-  if (auto error = CheckLength(path, ids.size())) return std::move(*error);
-  return ids;
-}
-
-std::optional<ApiError> Service::CheckLength(const std::string& path, size_t num_tokens) const {
-  if (num_tokens == 0) return BadField(path, "holds no token, at least 1 is needed");
-  if (num_tokens < ctx_) return std::nullopt;
-  return BadField(path,
-                  std::to_string(num_tokens) + " tokens, at most " + std::to_string(ctx_ - 1) +
-                      " fit the context of " + std::to_string(ctx_),
-                  "context_length_exceeded");
-}
-
-// Refuses what cannot fit before the work of tokenizing it (B053).
-std::optional<ApiError> Service::CheckBytes(const std::string& path, size_t num_bytes) const {
-  const size_t least_tokens = num_bytes / max_token_bytes_;
-  if (least_tokens < ctx_) return std::nullopt;
-  return BadField(path,
-                  "at least " + std::to_string(least_tokens) + " tokens, at most " +
-                      std::to_string(ctx_ - 1) + " fit the context of " + std::to_string(ctx_),
-                  "context_length_exceeded");
 }
 
 // One line per name in the life of the server, and a bound on the names remembered.

@@ -21,6 +21,7 @@
 #include "server/generation.h"
 #include "server/mailbox.h"
 #include "server/openai_types.h"
+#include "server/prompt_encoder.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -73,15 +74,11 @@ class Service {
   const ServiceConfig& config() const { return config_; }
   const ServiceCounters& counters() const { return counters_; }
   const Engine& engine() const { return engine_; }
+  const PromptEncoder& encoder() const { return encoder_; }  // any thread
   std::string ModelListJson() const;
   std::string ModelJson() const;
 
  private:
-  std::variant<std::vector<TokenId>, ApiError> ChatTokens(const ParsedRequest& request) const;
-  std::variant<std::vector<TokenId>, ApiError> PromptTokens(const Prompt& prompt,
-                                                            const std::string& path) const;
-  std::optional<ApiError> CheckLength(const std::string& path, size_t num_tokens) const;
-  std::optional<ApiError> CheckBytes(const std::string& path, size_t num_bytes) const;
   void LogUnknownFields(const std::vector<std::string>& names) const;
   void CancelOpenChoices(const Generation& generation);
   void Count(const Generation& generation);
@@ -91,9 +88,8 @@ class Service {
   const ServiceConfig config_;
   Engine& engine_;
   const Tokenizer& tokenizer_;
-  const ChatTemplate* const chat_template_;  // null: the model has none
-  const uint32_t ctx_;                       // most tokens of a sequence
-  size_t max_token_bytes_ = 1;               // bytes of the longest token
+  const uint32_t ctx_;  // most tokens of a sequence
+  const PromptEncoder encoder_;
 
   Mailbox mailbox_;
 
@@ -110,6 +106,8 @@ class Service {
   mutable std::mutex log_mutex_;
   mutable std::set<std::string> logged_fields_;  // guarded by log_mutex_
 };
+
+int64_t SteadyNowUs();  // monotonic
 
 // SplitMix64's output function: spreads consecutive numbers over 64 bits.
 uint64_t Mix64(uint64_t x);

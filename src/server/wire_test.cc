@@ -74,7 +74,7 @@ TEST(Wire, HeadAnswersWhatGetAnswersWithoutTheBody) {
 
 TEST(Wire, WrongMethodsAndPathsAreShapedErrors) {
   TestServer server;
-  const HttpAnswer missing = testing::Get(server.port(), "/v1/embeddings");
+  const HttpAnswer missing = testing::Get(server.port(), "/v1/nowhere");
   EXPECT_EQ(missing.status, 404);
   EXPECT_EQ(missing.json().at("error").at("code").as_string(), "not_found");
   HttpAnswer wrong = testing::Get(server.port(), "/v1/chat/completions");

@@ -57,6 +57,14 @@ class ParsedTemplate final : public ChatTemplate {
   const jinja::Block block_;
 };
 
+void NameTokens(const Tokenizer& tokenizer, RenderOptions& options) {
+  const auto text_of = [&tokenizer](TokenId id) {
+    return id < 0 ? std::string() : std::string(tokenizer.TokenBytes(id, /*with_special=*/true));
+  };
+  options.bos_token = text_of(tokenizer.spec().bos);
+  options.eos_token = text_of(tokenizer.spec().eos);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<const ChatTemplate>> ChatTemplate::Parse(std::string_view source) {
@@ -94,15 +102,18 @@ Result<std::vector<TokenId>> EncodeChat(const Tokenizer& tokenizer,
                                         const ChatTemplate& chat_template,
                                         const std::vector<ChatMessage>& messages,
                                         RenderOptions options) {
-  const auto text_of = [&tokenizer](TokenId id) {
-    return id < 0 ? std::string() : std::string(tokenizer.TokenBytes(id, /*with_special=*/true));
-  };
-  options.bos_token = text_of(tokenizer.spec().bos);
-  options.eos_token = text_of(tokenizer.spec().eos);
+  NameTokens(tokenizer, options);
   KVRM_ASSIGN_OR_RETURN(const auto pieces, chat_template.Render(messages, options));
   std::vector<TokenId> ids = EncodePieces(tokenizer, pieces);
   AddStartToken(tokenizer, ids);
   return ids;
+}
+
+Result<std::string> RenderChat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
+                               const std::vector<ChatMessage>& messages, RenderOptions options) {
+  NameTokens(tokenizer, options);
+  KVRM_ASSIGN_OR_RETURN(const auto pieces, chat_template.Render(messages, options));
+  return JoinPieces(pieces);
 }
 
 std::string ChatDate(int64_t unix_seconds) {

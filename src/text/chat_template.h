@@ -59,6 +59,10 @@ Result<std::vector<TokenId>> EncodeChat(const Tokenizer& tokenizer,
                                         const std::vector<ChatMessage>& messages,
                                         RenderOptions options);
 
+// The same as text: what EncodeChat encodes.
+Result<std::string> RenderChat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
+                               const std::vector<ChatMessage>& messages, RenderOptions options);
+
 // strftime_now as Llama-3.2's template asks for it, "29 Nov 2026". UTC: the place where a program
 // runs must not change the prompt.
 std::string ChatDate(int64_t unix_seconds);

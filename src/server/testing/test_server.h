@@ -14,16 +14,10 @@
 #include "engine/engine.h"
 #include "pager/pager.h"
 #include "server/server.h"
+#include "server/testing/byte_tokenizer.h"
 #include "server/testing/copy_executor.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
 
 namespace kvrm::testing {
-
-// The real tokenizer over a vocabulary of control tokens and bytes.
-std::unique_ptr<const Tokenizer> MakeByteTokenizer();
-// ChatML, as SmolLM2 and Qwen2 have it.
-std::unique_ptr<const ChatTemplate> MakeChatTemplate();
 
 struct TestOptions {
   uint32_t slots = 8;

@@ -1,0 +1,133 @@
+#include "server/routes.h"
+
+#include <algorithm>
+
+#include "server/http_text.h"
+
+namespace kvrm {
+namespace {
+
+constexpr std::string_view kModelPrefix = "/v1/models/";
+constexpr std::string_view kScheme = "http://";
+
+constexpr RouteInfo kRoutes[] = {
+    {Route::kChat, RouteKind::kGenerate, "/v1/chat/completions", "answer a conversation"},
+    {Route::kChat, RouteKind::kGenerate, "/chat/completions", ""},
+    {Route::kCompletions, RouteKind::kGenerate, "/v1/completions", "continue a text"},
+    {Route::kTokenize, RouteKind::kConvert, "/tokenize", "text or a conversation to token ids"},
+    {Route::kDetokenize, RouteKind::kConvert, "/detokenize", "token ids to text"},
+    {Route::kApplyTemplate, RouteKind::kConvert, "/apply-template",
+     "a conversation as the text that the model reads"},
+    {Route::kModels, RouteKind::kRead, "/v1/models", "the model that is served"},
+    {Route::kModels, RouteKind::kRead, "/models", ""},
+    {Route::kModel, RouteKind::kRead, "/v1/models/{id}", "the same by its id"},
+    {Route::kProps, RouteKind::kRead, "/props", "defaults, slots and chat template"},
+    {Route::kSlots, RouteKind::kRead, "/slots", "slots, busy ones first"},
+    {Route::kTokenizerInfo, RouteKind::kRead, "/tokenizer_info",
+     "control tokens and chat template, for clients without tokenizer files"},
+    {Route::kHealth, RouteKind::kState, "/health", "as /ready"},
+    {Route::kHealth, RouteKind::kState, "/v1/health", ""},
+    {Route::kReady, RouteKind::kState, "/ready", "200 when a request would be answered, else 503"},
+    {Route::kLive, RouteKind::kState, "/live", "200 as long as the process answers"},
+    {Route::kVersion, RouteKind::kState, "/version", "of this server"},
+    {Route::kMetrics, RouteKind::kState, "/metrics", "in Prometheus' text format"},
+    {Route::kNotOffered, RouteKind::kNone, "/v1/embeddings", "embeddings"},
+    {Route::kNotOffered, RouteKind::kNone, "/embeddings", "embeddings"},
+    {Route::kNotOffered, RouteKind::kNone, "/embedding", "embeddings"},
+    {Route::kNotOffered, RouteKind::kNone, "/v1/rerank", "reranking"},
+    {Route::kNotOffered, RouteKind::kNone, "/v1/reranking", "reranking"},
+    {Route::kNotOffered, RouteKind::kNone, "/rerank", "reranking"},
+    {Route::kNotOffered, RouteKind::kNone, "/score", "scoring"},
+    {Route::kNotOffered, RouteKind::kNone, "/v1/score", "scoring"},
+    {Route::kNotOffered, RouteKind::kNone, "/classify", "classification"},
+    {Route::kNotOffered, RouteKind::kNone, "/v1/moderations", "moderation"},
+    {Route::kNotOffered, RouteKind::kNone, "/v1/images/generations", "images"},
+    {Route::kNotOffered, RouteKind::kNone, "/v1/audio/speech", "audio"},
+    {Route::kNotOffered, RouteKind::kNone, "/v1/audio/transcriptions", "audio"},
+    {Route::kNotOffered, RouteKind::kNone, "/v1/audio/translations", "audio"},
+    {Route::kNotOffered, RouteKind::kNone, "/infill", "infilling"},
+    {Route::kNotOffered, RouteKind::kNone, "/lora-adapters", "LoRA adapters"},
+    {Route::kNotOffered, RouteKind::kNone, "/v1/load_lora_adapter", "LoRA adapters"},
+    {Route::kNotOffered, RouteKind::kNone, "/v1/unload_lora_adapter", "LoRA adapters"},
+    {Route::kNotOffered, RouteKind::kNone, "/v1/files", "files; `kvrm batch` reads local ones"},
+    {Route::kNotOffered, RouteKind::kNone, "/v1/batches", "batches; `kvrm batch` runs them"},
+};
+
+constexpr RouteInfo kOther{Route::kNone, RouteKind::kNone, "other", ""};
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+std::string PercentDecode(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size() && HexDigit(text[i + 1]) >= 0 &&
+        HexDigit(text[i + 2]) >= 0) {
+      out += static_cast<char>(HexDigit(text[i + 1]) * 16 + HexDigit(text[i + 2]));
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+// Whether `query` ("a=1&b") has "name" without a value, or with one other than 0.
+bool IsSet(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), pair.size() + 1));
+    if (pair == name) return true;
+    if (pair.starts_with(name) && pair[name.size()] == '=') {
+      return pair.substr(name.size() + 1) != "0";
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::span<const RouteInfo> AllRoutes() { return kRoutes; }
+
+const RouteInfo& InfoOf(Route route) {
+  const auto* found = std::find_if(std::begin(kRoutes), std::end(kRoutes),
+                                   [route](const RouteInfo& info) { return info.route == route; });
+  return found == std::end(kRoutes) ? kOther : *found;
+}
+
+std::string_view TargetHost(std::string_view target) {
+  if (!EqualsIgnoreCase(target.substr(0, kScheme.size()), kScheme)) return {};
+  target.remove_prefix(kScheme.size());
+  return target.substr(0, target.find_first_of("/?"));
+}
+
+RouteMatch MatchRoute(std::string_view target) {
+  if (const std::string_view host = TargetHost(target); !host.empty()) {
+    target.remove_prefix(kScheme.size() + host.size());
+  }
+  const std::string_view path = target.substr(0, target.find('?'));
+  const std::string_view query = target.substr(std::min(target.size(), path.size() + 1));
+  RouteMatch match;
+  if (path.starts_with(kModelPrefix) && path.size() > kModelPrefix.size()) {
+    match.route = Route::kModel;
+    match.model = PercentDecode(path.substr(kModelPrefix.size()));
+    return match;
+  }
+  const auto* found = std::find_if(std::begin(kRoutes), std::end(kRoutes),
+                                   [path](const RouteInfo& info) { return info.path == path; });
+  if (found == std::end(kRoutes)) return match;
+  match.route = found->route;
+  if (match.route == Route::kNotOffered) match.not_offered = found->summary;
+  match.fail_on_no_slot = match.route == Route::kSlots && IsSet(query, "fail_on_no_slot");
+  return match;
+}
+
+std::string_view RouteName(Route route) {
+  return route == Route::kNotOffered ? kOther.path : InfoOf(route).path;
+}
+
+}  // namespace kvrm

@@ -1,0 +1,58 @@
+#include "server/routes.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+namespace kvrm {
+namespace {
+
+TEST(Routes, QueriesAreIgnoredAndModelNamesDecoded) {
+  EXPECT_EQ(MatchRoute("/v1/chat/completions").route, Route::kChat);
+  EXPECT_EQ(MatchRoute("/v1/completions?x=1").route, Route::kCompletions);
+  EXPECT_EQ(MatchRoute("/health").route, Route::kHealth);
+  EXPECT_EQ(MatchRoute("/metrics").route, Route::kMetrics);
+  EXPECT_EQ(MatchRoute("/v1/models").route, Route::kModels);
+  EXPECT_EQ(MatchRoute("/v1/models/").route, Route::kNone);
+  EXPECT_EQ(MatchRoute("/").route, Route::kNone);
+  EXPECT_EQ(MatchRoute("").route, Route::kNone);
+  EXPECT_EQ(MatchRoute("/v1/completions/").route, Route::kNone);
+  EXPECT_EQ(MatchRoute("/v1/models/org%2Fname").model, "org/name");
+  EXPECT_EQ(MatchRoute("/v1/models/org/name").model, "org/name");
+  EXPECT_EQ(MatchRoute("/v1/models/a%zz%4").model, "a%zz%4");
+}
+
+TEST(Routes, TargetsInAbsoluteFormAreRoutedByTheirPath) {
+  EXPECT_EQ(MatchRoute("http://127.0.0.1:8080/health").route, Route::kHealth);
+  EXPECT_EQ(MatchRoute("HTTP://localhost/v1/models/a?x=http://b/").model, "a");
+  EXPECT_EQ(MatchRoute("http://localhost").route, Route::kNone);
+  EXPECT_EQ(MatchRoute("http:///health").route, Route::kNone);
+  EXPECT_EQ(MatchRoute("ftp://localhost/health").route, Route::kNone);
+  EXPECT_EQ(TargetHost("http://a.b:1/c"), "a.b:1");
+  EXPECT_EQ(TargetHost("http://a?c/d"), "a");
+  EXPECT_EQ(TargetHost("/http://a/"), "");
+}
+
+TEST(Routes, PathsAreDistinctAndEachRouteHasANameAndASummary) {
+  std::set<std::string_view> paths;
+  for (const RouteInfo& info : AllRoutes()) {
+    EXPECT_TRUE(paths.insert(info.path).second) << info.path;
+    EXPECT_EQ(info.route == Route::kNotOffered, info.kind == RouteKind::kNone) << info.path;
+    EXPECT_EQ(MatchRoute(info.path).route, info.route) << info.path;
+    EXPECT_FALSE(InfoOf(info.route).summary.empty()) << info.path;
+  }
+  EXPECT_EQ(RouteName(Route::kNone), "other");
+  EXPECT_EQ(RouteName(Route::kNotOffered), "other");
+}
+
+TEST(Routes, SlotsReadTheOneQueryThatChangesTheirAnswer) {
+  EXPECT_FALSE(MatchRoute("/slots").fail_on_no_slot);
+  EXPECT_TRUE(MatchRoute("/slots?fail_on_no_slot=1").fail_on_no_slot);
+  EXPECT_TRUE(MatchRoute("/slots?a=b&fail_on_no_slot").fail_on_no_slot);
+  EXPECT_FALSE(MatchRoute("/slots?fail_on_no_slot=0").fail_on_no_slot);
+  EXPECT_FALSE(MatchRoute("/slots?fail_on_no_slots=1&").fail_on_no_slot);
+}
+
+}  // namespace
+}  // namespace kvrm
