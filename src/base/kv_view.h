@@ -37,6 +37,15 @@ struct KvGroupGeometry {
 
   uint64_t page_bytes() const { return num_parts * part_page_bytes; }
   uint64_t part_stride_bytes() const { return pages_per_superblock * part_page_bytes; }
+  // Most pages that a sequence of `num_tokens` holds at once when no step adds more than
+  // `step_tokens`: a sliding group keeps a window, what a step writes, and what the one before
+  // wrote and has not left yet.
+  uint64_t MostPages(uint64_t num_tokens, uint64_t step_tokens) const {
+    const uint64_t whole = (num_tokens + page_tokens - 1) / page_tokens;
+    if (kind == KvGroupKind::kFull) return whole;
+    const uint64_t held = (window_tokens + 2 * step_tokens) / page_tokens + 2;
+    return whole < held ? whole : held;
+  }
   // Byte offset of part 0 of `page` from the group's base address. Part p lies part_stride_bytes()
   // * p further on; the next page of the same superblock part_page_bytes further on.
   uint64_t PageOffset(PageId page) const {

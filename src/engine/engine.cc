@@ -27,7 +27,7 @@ Error Refuse(const std::string& field, uint64_t value, const std::string& range)
   return InvalidInput(field + " is " + std::to_string(value) + ", but must be " + range);
 }
 
-Status CheckConfig(const EngineConfig& config, const Pager& pager, const ExecutorInfo& info) {
+Status CheckConfig(const EngineConfig& config, const ExecutorInfo& info) {
   const uint32_t widest = info.max_rows[static_cast<uint32_t>(ProgramKind::kPrefill)];
   const uint32_t most_slots = std::min({info.max_slots, info.max_logits, widest});
   if (config.max_slots == 0 || config.max_slots > most_slots) {
@@ -46,11 +46,6 @@ Status CheckConfig(const EngineConfig& config, const Pager& pager, const Executo
   }
   if (config.max_queued == 0) return Refuse("max_queued", 0, "at least 1");
   if (info.vocab == 0) return Refuse("the executor's vocabulary", 0, "at least 1");
-  for (const KvGroupGeometry& group : pager.geometry().groups) {
-    if (group.kind == KvGroupKind::kFull) continue;
-    return Unsupported("KV group kind " + std::to_string(static_cast<int>(group.kind)) +
-                       " is not offered yet; only full attention is");
-  }
   return Ok();
 }
 
@@ -164,7 +159,7 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config,
                                                std::unique_ptr<Executor> executor, Clock& clock) {
   KVRM_CHECK(pager != nullptr && executor != nullptr, "an engine is given pager and executor");
   const ExecutorInfo& info = executor->info();
-  KVRM_RETURN_IF_ERROR(CheckConfig(config, *pager, info));
+  KVRM_RETURN_IF_ERROR(CheckConfig(config, info));
   const FrameCapacity capacity{
       .max_slots = info.max_slots,
       .max_rows = info.max_rows[static_cast<uint32_t>(ProgramKind::kPrefill)],

@@ -66,6 +66,7 @@ Result<MemoryPlan> Plan(const GgufFile& file, const ModelConfig& model, const Kv
                                .kv_bytes = options.kv_bytes,
                                .ctx = options.ctx,
                                .model_context = model.max_context,
+                               .step_tokens = CpuExecutorConfig{}.prefill_rows,
                                .buffer_bytes = buffer_bytes});
 }
 

@@ -8,17 +8,24 @@
 namespace kvrm {
 namespace {
 
-// Token places of a pool: its superblocks shared evenly, less each group's null page.
-uint64_t TokensOf(const KvGeometry& geometry, uint64_t kv_bytes) {
-  uint64_t superblock_bytes = 0;
-  for (const KvGroupGeometry& group : geometry.groups) superblock_bytes += group.superblock_bytes;
-  const uint64_t rounds = kv_bytes / superblock_bytes;
-  uint64_t tokens = std::numeric_limits<uint64_t>::max();
-  for (const KvGroupGeometry& group : geometry.groups) {
-    const uint64_t pages = rounds * group.pages_per_superblock;
-    tokens = std::min(tokens, pages == 0 ? 0 : (pages - 1) * group.page_tokens);
+// The longest sequence of a pool of its own: in each group whole superblocks for its pages and the
+// null page.
+uint64_t TokensOf(const KvGeometry& geometry, uint64_t kv_bytes, uint32_t step_tokens) {
+  const auto bytes_for = [&](uint64_t tokens) {
+    uint64_t bytes = 0;
+    for (const KvGroupGeometry& group : geometry.groups) {
+      const uint64_t pages = group.MostPages(tokens, step_tokens) + /*null page*/ 1;
+      const uint64_t per = group.pages_per_superblock;
+      bytes += (pages + per - 1) / per * group.superblock_bytes;
+    }
+    return bytes;
+  };
+  uint64_t fits = 0, too_many = uint64_t{std::numeric_limits<uint32_t>::max()} + 1;
+  while (fits + 1 < too_many) {
+    const uint64_t middle = fits + (too_many - fits) / 2;
+    (bytes_for(middle) <= kv_bytes ? fits : too_many) = middle;
   }
-  return tokens;
+  return fits;
 }
 
 }  // namespace
@@ -40,7 +47,7 @@ std::string SizeText(uint64_t bytes) {
 Result<MemoryPlan> PlanMemory(const KvGeometry& geometry, const MemoryRequest& request) {
   MemoryPlan plan;
   plan.kv_bytes = request.kv_bytes > 0 ? request.kv_bytes : request.limit_bytes / 4;
-  plan.kv_tokens = TokensOf(geometry, plan.kv_bytes);
+  plan.kv_tokens = TokensOf(geometry, plan.kv_bytes, request.step_tokens);
   if (request.weight_bytes > request.limit_bytes ||
       plan.kv_bytes > request.limit_bytes - request.weight_bytes) {
     return NoRoom("memory: the weights need " + SizeText(request.weight_bytes) +

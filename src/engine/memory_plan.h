@@ -23,6 +23,7 @@ struct MemoryRequest {
   uint64_t kv_bytes = 0;      // asked for; 0 = a quarter of the limit
   uint32_t ctx = 0;           // asked for; 0 = the model's, capped at what fits
   uint32_t model_context = 0;
+  uint32_t step_tokens = 0;  // most that one sequence gains in a step; sliding groups hold them
   // What else a run with the plan's kv_bytes and ctx takes; empty = nothing.
   std::function<uint64_t(const MemoryPlan&)> buffer_bytes;
 };

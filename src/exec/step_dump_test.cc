@@ -40,9 +40,11 @@ std::string ReadText(const std::string& path) {
 
 // Law I1, purity: logits and KV writes depend only on program, weights, frame, tables and pool
 // bytes.
-void CheckRerun(KvFormat format, const std::string& format_name) {
+void CheckRerun(KvFormat format, const std::string& format_name, uint32_t window = 0) {
   TestStackConfig config;
   config.spec = SmallSpec();
+  config.spec.window = window;
+  config.spec.full_every = 2;
   config.kv_format = format;
   TestStack stack(config);
   const SeqId a = stack.Open();
@@ -50,7 +52,8 @@ void CheckRerun(KvFormat format, const std::string& format_name) {
   stack.Step({{a, std::vector<TokenId>(300, 17)}, {b, {1, 2, 3}}});
   stack.Step({{b, {4}}, {a, {5}}});
   const FrameView view = stack.Publish({{a, {6}}, {b, {7, 8, 9}}});
-  std::byte* const base[kMaxKvGroups] = {stack.pager().base(0)};
+  std::byte* base[kMaxKvGroups] = {};
+  for (uint32_t g = 0; g < stack.geometry().groups.size(); ++g) base[g] = stack.pager().base(g);
   const std::vector<std::byte> dump = DumpStep(stack.geometry(), view, base);
   const Result<LoadedStep> loaded = LoadedStep::Parse(dump, stack.geometry());
   ASSERT_TRUE(loaded.ok());
@@ -80,6 +83,7 @@ void CheckRerun(KvFormat format, const std::string& format_name) {
 TEST(StepDump, AFreshProcessGivesEqualLogitsAndPageBytes) {
   CheckRerun(KvFormat::kF16, "f16");
   CheckRerun(KvFormat::kInt8, "int8");
+  CheckRerun(KvFormat::kF16, "f16", /*window=*/40);
 }
 
 TEST(StepDump, TruncatedDumpsAreRefused) {

@@ -29,7 +29,9 @@ Status Rerun(const char* model_path, const char* dump_path, const char* out_path
   KVRM_ASSIGN_OR_RETURN(auto step, LoadedStep::Parse(dump, geometry));
   PagerConfig pager_config;  // a pager for its memory alone
   pager_config.geometry = geometry;
-  pager_config.kv_bytes = step.range_bytes(0) + geometry.groups[0].superblock_bytes;
+  for (uint32_t g = 0; g < geometry.groups.size(); ++g) {
+    pager_config.kv_bytes += step.range_bytes(g) + geometry.groups[g].superblock_bytes;
+  }
   pager_config.max_seq_tokens = model->config().max_context;
   KVRM_ASSIGN_OR_RETURN(auto pager, Pager::Create(pager_config));
   WorkerPool pool(threads);
@@ -37,7 +39,7 @@ Status Rerun(const char* model_path, const char* dump_path, const char* out_path
   config.geometry = geometry;
   config.max_slots = 8;
   config.max_seq_tokens = model->config().max_context;
-  config.kv_base[0] = pager->base(0);
+  for (uint32_t g = 0; g < geometry.groups.size(); ++g) config.kv_base[g] = pager->base(g);
   KVRM_ASSIGN_OR_RETURN(auto executor, CreateCpuExecutor(*model, config, pool));
   executor->WarmUp();
   step.RestorePages(config.kv_base);

@@ -46,7 +46,7 @@ TestStack::TestStack(const TestStackConfig& config) {
   exec.max_slots = config.max_slots;
   exec.max_seq_tokens = config.spec.context;
   exec.geometry = pager_->geometry();
-  exec.kv_base[0] = pager_->base(0);
+  for (uint32_t g = 0; g < exec.geometry.groups.size(); ++g) exec.kv_base[g] = pager_->base(g);
   exec.simd = config.simd;
   exec.protect_program = config.protect_program;
   exec.mutant = config.mutant;
@@ -90,7 +90,7 @@ FrameView TestStack::Publish(const std::vector<Feed>& feeds) {
     slot.seq_id = feed.seq.value;
     slot.row_begin = static_cast<uint32_t>(rows.size());
     slot.num_rows = static_cast<uint32_t>(feed.tokens.size());
-    slot.num_tokens[0] = end;
+    for (uint32_t g = 0; g < geometry().groups.size(); ++g) slot.num_tokens[g] = end;
     for (uint32_t i = 0; i < feed.tokens.size(); ++i) {
       Row row{};
       row.token = feed.tokens[i];

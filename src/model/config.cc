@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -33,6 +34,7 @@ class ConfigReader {
     KVRM_RETURN_IF_ERROR(ReadSizes());
     KVRM_RETURN_IF_ERROR(ReadHeads());
     KVRM_RETURN_IF_ERROR(ReadNumbers());
+    KVRM_RETURN_IF_ERROR(ReadWindows());
     KVRM_RETURN_IF_ERROR(ReadVocab());
     KVRM_RETURN_IF_ERROR(RefuseOtherFeatures());
     KVRM_RETURN_IF_ERROR(CheckTensors());
@@ -143,6 +145,43 @@ class ConfigReader {
     config_.attention_scale = static_cast<float>(scale);
     config_.rope_layout = RopeLayout::kInterleaved;
     return Ok();
+  }
+
+  // A window that holds the whole context is none. Which layers slide: all, or as the pattern says,
+  // a number n (every n-th layer sees everything) or a list, one entry a layer.
+  Status ReadWindows() {
+    config_.layers.resize(config_.num_layers);
+    const std::string key = Key("attention.sliding_window");
+    KVRM_ASSIGN_OR_RETURN(const uint64_t window, file_.GetUint(key, 0));
+    if (window == 1) return Invalid("key '" + key + "' is 1, must be 0 (none) or at least 2");
+    KVRM_ASSIGN_OR_RETURN(const std::vector<bool> slides, ReadWindowPattern());
+    if (window == 0 || window >= config_.max_context) return Ok();
+    for (uint32_t layer = 0; layer < config_.num_layers; ++layer) {
+      if (slides[layer]) config_.layers[layer].window = static_cast<uint32_t>(window);
+    }
+    return Ok();
+  }
+
+  Result<std::vector<bool>> ReadWindowPattern() {
+    const std::string key = Key("attention.sliding_window_pattern");
+    std::vector<bool> slides(config_.num_layers, true);
+    const GgufValue* value = file_.Find(key);
+    const auto* list = value == nullptr ? nullptr : std::get_if<std::vector<int64_t>>(&value->data);
+    if (list == nullptr) {
+      KVRM_ASSIGN_OR_RETURN(const uint64_t period, file_.GetUint(key, 0));
+      for (uint32_t layer = 0; period > 0 && layer < config_.num_layers; ++layer) {
+        slides[layer] = layer % period != period - 1;
+      }
+      return slides;
+    }
+    if (list->size() != config_.num_layers) {
+      return Invalid("key '" + key + "' has " + Str(list->size()) + " entries, must have " +
+                     Key("block_count") + " = " + Str(config_.num_layers));
+    }
+    for (uint32_t layer = 0; layer < config_.num_layers; ++layer) {
+      slides[layer] = (*list)[layer] != 0;
+    }
+    return slides;
   }
 
   // The embedding's rows are the vocabulary; what keys say must agree with them.
@@ -276,22 +315,33 @@ Result<KvGeometry> KvGeometryOf(const ModelConfig& config, KvFormat format) {
   if (config.head_dim % 16 != 0) {
     return Unsupported("head length " + Str(config.head_dim) + " is not a multiple of 16");
   }
-  KvGroupGeometry group;
-  group.kind = KvGroupKind::kFull;
-  group.format = format;
-  group.page_tokens = kKvTileTokens;
-  group.num_parts = config.num_layers;
-  group.part_page_bytes =
-      uint64_t{config.num_kv_heads} * KvTileOf(format, config.head_dim).head_bytes;
-  KVRM_ASSIGN_OR_RETURN(const SuperblockChoice choice,
-                        ChooseSuperblock(group.num_parts, group.part_page_bytes));
-  group.pages_per_superblock = choice.pages_per_superblock;
-  group.superblock_bytes = choice.superblock_bytes;
+  std::map<uint32_t, KvGroupGeometry> by_window;  // 0, full, stands first
+  for (const LayerConfig& layer : config.layers) ++by_window[layer.window].num_parts;
+  if (by_window.size() > kMaxKvGroups) {
+    return Unsupported("layers have " + Str(by_window.size()) + " different windows, at most " +
+                       Str(kMaxKvGroups) + " KV groups are offered");
+  }
   KvGeometry geometry;
-  geometry.groups = {group};
-  geometry.layer_group.assign(config.num_layers, 0);
-  for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
-    geometry.layer_part.push_back(static_cast<uint16_t>(layer));
+  std::map<uint32_t, uint8_t> group_of;
+  for (auto& [window, group] : by_window) {
+    group.kind = window == 0 ? KvGroupKind::kFull : KvGroupKind::kSliding;
+    group.window_tokens = window;
+    group.format = format;
+    group.page_tokens = kKvTileTokens;
+    group.part_page_bytes =
+        uint64_t{config.num_kv_heads} * KvTileOf(format, config.head_dim).head_bytes;
+    KVRM_ASSIGN_OR_RETURN(const SuperblockChoice choice,
+                          ChooseSuperblock(group.num_parts, group.part_page_bytes));
+    group.pages_per_superblock = choice.pages_per_superblock;
+    group.superblock_bytes = choice.superblock_bytes;
+    group_of[window] = static_cast<uint8_t>(geometry.groups.size());
+    geometry.groups.push_back(group);
+  }
+  std::vector<uint16_t> next_part(geometry.groups.size(), 0);
+  for (const LayerConfig& layer : config.layers) {
+    const uint8_t group = group_of[layer.window];
+    geometry.layer_group.push_back(group);
+    geometry.layer_part.push_back(next_part[group]++);
   }
   return geometry;
 }

@@ -18,6 +18,11 @@ enum class RopeLayout : uint8_t {
   kHalves,       // pairs (i, i + d/2)
 };
 
+// What may differ from layer to layer.
+struct LayerConfig {
+  uint32_t window = 0;  // tokens that a row sees, its own included; 0 = all
+};
+
 struct ModelConfig {
   std::string family;  // "llama"
   std::string name;    // general.name
@@ -36,6 +41,7 @@ struct ModelConfig {
   std::vector<float> rope_factors;  // [rope_dims/2] frequency divisors, empty = none
   float attention_scale = 0;        // 1/sqrt(head_dim) unless the file says otherwise
   bool tied_head = true;            // no output.weight: the head is the embedding
+  std::vector<LayerConfig> layers;  // [num_layers]
 };
 
 // Errors: unknown architecture (named, with those known), missing or contradicting keys, missing,
@@ -44,9 +50,10 @@ Result<ModelConfig> ReadConfig(const GgufFile& file);
 // Errors: token arrays missing or of contradicting lengths, vocabulary above the embedding's rows.
 Result<TokenizerSpec> ReadTokenizerSpec(const GgufFile& file);
 
-// KV geometry of a model: one full group; part = layer, K and V together; page b =
-// kv_heads * (head_dim * 16) * 2 planes * bytes. Errors: head_dim not a multiple of 16, int8 (not
-// built yet).
+// KV geometry of a model: a group of the layers that see everything and one for each window, as far
+// as there are such layers; full first, windows ascending. Part = layer, K and V together; page b =
+// kv_heads * KvTileOf(format, head_dim).head_bytes. Errors: head_dim not a multiple of 16, more
+// than kMaxKvGroups groups.
 Result<KvGeometry> KvGeometryOf(const ModelConfig& config, KvFormat format);
 
 }  // namespace kvrm

@@ -245,11 +245,51 @@ TEST(B065, ScalingKindsThatAreNotBuiltAreRefusedByName) {
               "rope_factors_long.weight");
 }
 
+// ---- windows
+
+std::vector<uint32_t> WindowsOf(const EditedModel& model) {
+  const MemoryFile memory = model.Open();
+  const auto config = ReadConfig(*memory.file);
+  EXPECT_TRUE(config.ok()) << (config.ok() ? "" : config.error().message);
+  std::vector<uint32_t> windows;
+  for (const LayerConfig& layer : config->layers) windows.push_back(layer.window);
+  return windows;
+}
+
+TEST(Windows, ThePatternSaysWhichLayersSlide) {
+  RandomModelSpec spec;
+  spec.layers = 4;
+  const auto model = [&] {
+    return EditedModel(spec).Set("llama.attention.sliding_window", uint64_t{24});
+  };
+  const std::string pattern = "llama.attention.sliding_window_pattern";
+  using List = std::vector<uint32_t>;
+  EXPECT_EQ(WindowsOf(EditedModel(spec)), List(4, 0));
+  EXPECT_EQ(WindowsOf(model()), List(4, 24));
+  EXPECT_EQ(WindowsOf(model().Set(pattern, uint64_t{2})), (List{24, 0, 24, 0}));
+  EXPECT_EQ(WindowsOf(model().Set(pattern, uint64_t{1})), List(4, 0));
+  EXPECT_EQ(WindowsOf(model().Set(pattern, std::vector<int64_t>{0, 1, 1, 0})),
+            (List{0, 24, 24, 0}));
+  // The context is 256: a window of as many tokens hides nothing.
+  EXPECT_EQ(WindowsOf(model().Set("llama.attention.sliding_window", uint64_t{256})), List(4, 0));
+  EXPECT_EQ(WindowsOf(model().Set("llama.attention.sliding_window", uint64_t{0})), List(4, 0));
+}
+
+TEST(Windows, WhatMakesNoSenseIsRefused) {
+  RandomModelSpec spec;
+  ExpectHolds(ConfigError(EditedModel(spec).Set("llama.attention.sliding_window", uint64_t{1})),
+              "'llama.attention.sliding_window' is 1");
+  ExpectHolds(ConfigError(EditedModel(spec).Set("llama.attention.sliding_window_pattern",
+                                                std::vector<int64_t>{1})),
+              "has 1 entries");
+}
+
 // ---- KV geometry
 
 TEST(KvGeometryOf, DefaultModelHasTheGeometryOfTheArchitecture) {
   ModelConfig config;
   config.num_layers = 30;
+  config.layers.resize(30);
   config.num_kv_heads = 3;
   config.head_dim = 64;
   const auto geometry = KvGeometryOf(config, KvFormat::kF16);
@@ -275,9 +315,34 @@ TEST(KvGeometryOf, DefaultModelHasTheGeometryOfTheArchitecture) {
   EXPECT_EQ(int8->bytes_per_token(), 11'880u);
 }
 
+TEST(KvGeometryOf, EachWindowIsAGroupOfItsLayers) {
+  ModelConfig config;
+  config.num_layers = 6;
+  config.num_kv_heads = 2;
+  config.head_dim = 64;
+  config.layers = {{512}, {512}, {0}, {512}, {512}, {0}};
+  const auto geometry = KvGeometryOf(config, KvFormat::kF16);
+  ASSERT_TRUE(geometry.ok());
+  ASSERT_EQ(geometry->groups.size(), 2u);
+  EXPECT_EQ(geometry->groups[0].kind, KvGroupKind::kFull);
+  EXPECT_EQ(geometry->groups[0].num_parts, 2u);
+  EXPECT_EQ(geometry->groups[1].kind, KvGroupKind::kSliding);
+  EXPECT_EQ(geometry->groups[1].window_tokens, 512u);
+  EXPECT_EQ(geometry->groups[1].num_parts, 4u);
+  EXPECT_EQ(geometry->layer_group, (std::vector<uint8_t>{1, 1, 0, 1, 1, 0}));
+  EXPECT_EQ(geometry->layer_part, (std::vector<uint16_t>{0, 1, 0, 2, 3, 1}));
+  config.layers = {{512}, {512}, {512}, {512}, {512}, {512}};
+  EXPECT_EQ(KvGeometryOf(config, KvFormat::kF16)->groups.size(), 1u);
+  config.layers = {{1}, {2}, {3}, {4}, {5}, {6}};
+  const auto many = KvGeometryOf(config, KvFormat::kF16);
+  ASSERT_FALSE(many.ok());
+  ExpectHolds(many.error().message, "6 different windows");
+}
+
 TEST(KvGeometryOf, WhatIsNotBuiltIsRefused) {
   ModelConfig config;
   config.num_layers = 2;
+  config.layers.resize(2);
   config.num_kv_heads = 2;
   config.head_dim = 64;
   config.head_dim = 40;

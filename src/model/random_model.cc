@@ -132,6 +132,9 @@ class RandomModelWriter {
     file_.AddFloat32("llama.rope.freq_base", spec_.rope_base);
     file_.AddFloat32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
     file_.AddUint32("llama.vocab_size", spec_.vocab);
+    if (spec_.window == 0) return;
+    file_.AddUint32("llama.attention.sliding_window", spec_.window);
+    file_.AddUint32("llama.attention.sliding_window_pattern", spec_.full_every);
   }
 
   void WriteTokenizer() {

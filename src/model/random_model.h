@@ -25,6 +25,9 @@ struct RandomModelSpec {
   uint32_t ffn = 96;
   uint32_t vocab = 320;  // >= kMinRandomVocab; merges, then unused tokens fill it
   uint32_t context = 256;
+  // Tokens that a layer sees, and which layers see everything all the same: every n-th. 0 = none.
+  uint32_t window = 0;
+  uint32_t full_every = 0;
   float rope_base = 10'000.0f;
   std::vector<float> rope_factors;  // [head_dim/2] written as rope_freqs.weight; empty = none
   // Types of the file's tensors; a type's block must divide hidden, heads * head_dim and ffn.

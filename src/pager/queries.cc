@@ -15,13 +15,9 @@ uint64_t Pager::State::taken_bytes() const {
 }
 
 uint64_t Pager::State::MostPages(uint32_t group, uint64_t num_tokens) const {
-  const KvGroupGeometry& geometry = groups[group].pool.geometry();
-  const uint64_t page_tokens = geometry.page_tokens;
-  const uint64_t whole = (num_tokens + page_tokens - 1) / page_tokens;
-  if (geometry.kind == KvGroupKind::kFull) return whole;
   const uint64_t step =
       config.max_step_tokens == 0 ? config.max_seq_tokens : config.max_step_tokens;
-  return std::min(whole, (geometry.window_tokens + 2 * step) / page_tokens + 2);
+  return groups[group].pool.geometry().MostPages(num_tokens, step);
 }
 
 uint64_t Pager::State::MostTokens(const uint64_t* free_pages, uint64_t spendable) const {

@@ -21,31 +21,45 @@ void ExpectSame(const Recording& a, const Recording& b, const char* what) {
       << "page bytes, " << what;
 }
 
-void AppendTokenBytes(const ModelConfig& config, const KvGeometry& geometry, const FrameView& frame,
-                      const std::byte* base, uint32_t slot, uint32_t token,
-                      std::vector<std::byte>& out) {
-  const KvGroupGeometry& group = geometry.groups[0];
-  const KvTile tile = KvTileOf(group.format, config.head_dim);
-  const uint32_t value_bytes = tile.value_bytes;
-  // d of a token that lie side by side in K.
-  const uint32_t run = group.format == KvFormat::kInt8 ? 4 : 1;
-  const uint32_t place = token % group.page_tokens;
-  const uint32_t page = frame.SlotPages(0, slot)[token / group.page_tokens];
+namespace {
+
+// K and V of one token of one head, in whatever format its tile is.
+void AppendHeadBytes(const KvTile& tile, KvFormat format, uint32_t head_dim, const std::byte* k,
+                     uint32_t place, std::vector<std::byte>& out) {
+  const bool int8 = format == KvFormat::kInt8;
+  const uint32_t run = int8 ? 4 : 1;  // d of a token that lie side by side in K
+  for (uint32_t d = 0; d < head_dim; d += run) {
+    const std::byte* values = k + (size_t{d} * kKvTileTokens + place * run) * tile.value_bytes;
+    out.insert(out.end(), values, values + run * tile.value_bytes);
+  }
+  for (uint32_t plane = 0; int8 && plane < 2; ++plane) {
+    const std::byte* scale = k + tile.scales_begin + (plane * kKvTileTokens + place) * 2;
+    out.insert(out.end(), scale, scale + 2);
+  }
+  const std::byte* v = k + tile.v_begin + size_t{place} * head_dim * tile.value_bytes;
+  out.insert(out.end(), v, v + size_t{head_dim} * tile.value_bytes);
+}
+
+}  // namespace
+
+void AppendTokenBytes(const ModelConfig& config, const Pager& pager, const FrameView& frame,
+                      uint32_t slot, uint32_t token, std::vector<std::byte>& out) {
+  const KvGeometry& geometry = pager.geometry();
   for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
-    const std::byte* part = base + group.PageOffset(PageId{page}) +
+    const uint32_t g = geometry.layer_group[layer];
+    const KvGroupGeometry& group = geometry.groups[g];
+    // Places that slid out of the window of the next row may have left, or not yet.
+    if (group.window_tokens > 0 &&
+        token + group.window_tokens < frame.by_slot[slot]->num_tokens[g]) {
+      continue;
+    }
+    const KvTile tile = KvTileOf(group.format, config.head_dim);
+    const uint32_t page = frame.SlotPages(g, slot)[token / group.page_tokens];
+    const std::byte* part = pager.base(g) + group.PageOffset(PageId{page}) +
                             geometry.layer_part[layer] * group.part_stride_bytes();
     for (uint32_t head = 0; head < config.num_kv_heads; ++head) {
-      const std::byte* k = part + head * tile.head_bytes;
-      const std::byte* v = k + tile.v_begin + size_t{place} * config.head_dim * value_bytes;
-      for (uint32_t d = 0; d < config.head_dim; d += run) {
-        const std::byte* values = k + (size_t{d} * group.page_tokens + place * run) * value_bytes;
-        out.insert(out.end(), values, values + run * value_bytes);
-      }
-      for (uint32_t plane = 0; group.format == KvFormat::kInt8 && plane < 2; ++plane) {
-        const std::byte* scale = k + tile.scales_begin + (plane * group.page_tokens + place) * 2;
-        out.insert(out.end(), scale, scale + 2);
-      }
-      out.insert(out.end(), v, v + size_t{config.head_dim} * value_bytes);
+      AppendHeadBytes(tile, group.format, config.head_dim, part + head * tile.head_bytes,
+                      token % group.page_tokens, out);
     }
   }
 }
@@ -71,8 +85,7 @@ void Recorder::OnStep(const StepPlan& plan, const FrameView& frame, const StepRe
     if (final_tokens != final_tokens_.end() && rows.first + rows.count == final_tokens->second) {
       recording.kv_bytes.clear();
       for (uint32_t token = 0; token < rows.first + rows.count; ++token) {
-        AppendTokenBytes(config_, engine_.pager().geometry(), frame, engine_.pager().base(0),
-                         last.slot, token, recording.kv_bytes);
+        AppendTokenBytes(config_, engine_.pager(), frame, last.slot, token, recording.kv_bytes);
       }
     }
     row += rows.count;

@@ -14,7 +14,7 @@ namespace kvrm::testing {
 struct Recording {
   std::vector<TokenId> tokens;
   std::vector<float> logits;        // [tokens, vocab]
-  std::vector<std::byte> kv_bytes;  // [token places, layers, heads, 2 * head_dim values]
+  std::vector<std::byte> kv_bytes;  // [token places that are held, layers, heads, 2 * head_dim]
   StopReason reason = StopReason::kNone;
   std::string message;
   bool finished = false;
@@ -23,11 +23,10 @@ struct Recording {
 // Tokens, logits and page bytes by memcmp, and that there is something to compare.
 void ExpectSame(const Recording& a, const Recording& b, const char* what);
 
-// Bytes of K and V of one token place in every layer: a column of each K tile, a row of each V
-// tile.
-void AppendTokenBytes(const ModelConfig& config, const KvGeometry& geometry, const FrameView& frame,
-                      const std::byte* base, uint32_t slot, uint32_t token,
-                      std::vector<std::byte>& out);
+// Bytes of K and V of one token place in every layer that holds it: a column of each K tile, a row
+// of each V tile.
+void AppendTokenBytes(const ModelConfig& config, const Pager& pager, const FrameView& frame,
+                      uint32_t slot, uint32_t token, std::vector<std::byte>& out);
 
 // Observer and sink of all requests of one engine. The K and V of a request are copied at its last
 // step: `final_tokens` = prompt + output - 1 places are then in the cache.

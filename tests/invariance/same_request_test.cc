@@ -18,6 +18,7 @@ struct Case {
   WeightChoice weights = WeightChoice::kAuto;
   KvFormat kv = KvFormat::kF16;
   uint32_t kv_heads = 2;
+  uint32_t window = 0;  // of every other layer
 };
 
 class TestModel {
@@ -33,6 +34,9 @@ class TestModel {
     spec.vocab = kVocab;
     spec.context = 1024;
     spec.linear_type = c.linear_type;
+    spec.layers = c.window > 0 ? 4 : spec.layers;
+    spec.window = c.window;
+    spec.full_every = 2;
     bytes_ = WriteRandomModel(spec);
     auto file = GgufFile::Parse(bytes_, "random");
     EXPECT_TRUE(file.ok());
@@ -99,6 +103,12 @@ std::vector<WorkItem> Crowd(uint64_t seed, size_t size) {
   return items;
 }
 
+// A pool that a few requests fill, with a group for each kind of layer.
+uint64_t SmallPoolBytes(const Case& c) {
+  const uint64_t kib = c.kv == KvFormat::kInt8 ? 512 : 1024;
+  return (c.window > 0 ? 2 * kib + kib / 2 : kib) << 10;
+}
+
 class SameRequest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(SameRequest, AloneAndAmong31Others) {
@@ -132,7 +142,7 @@ TEST_P(SameRequest, AfterTwoHundredOthersRecycledThePages) {
   const TestModel model(GetParam());
   const std::vector<Recording> solo = Solo(model);
   RuntimeOptions options = model.Options();
-  options.kv_bytes = uint64_t{GetParam().kv == KvFormat::kInt8 ? 512u : 1024u} << 10;
+  options.kv_bytes = SmallPoolBytes(GetParam());
   const auto runtime = model.Load(options);
   std::mt19937_64 random(5);
   std::vector<WorkItem> others;
@@ -171,7 +181,7 @@ TEST_P(SameRequest, WhetherItWasPreempted) {
   const TestModel model(GetParam());
   const std::vector<Recording> solo = Solo(model);
   RuntimeOptions options = model.Options();
-  options.kv_bytes = uint64_t{GetParam().kv == KvFormat::kInt8 ? 384u : 768u} << 10;
+  options.kv_bytes = SmallPoolBytes(GetParam()) / 4 * 3;
   options.ctx = 330;
   const auto runtime = model.Load(options);
   std::vector<WorkItem> items = Watched();
@@ -202,8 +212,9 @@ TEST_P(SameRequest, OnEveryMachine) {
 }
 
 std::string CaseName(const ::testing::TestParamInfo<Case>& param) {
-  static const char* const kNames[] = {"Q4_1_f16",   "Q8_0_f16",  "Q4_0_f32",
-                                       "F16_as_f32", "Q4_1_int8", "Q8_0_int8"};
+  static const char* const kNames[] = {"Q4_1_f16",     "Q8_0_f16",         "Q4_0_f32",
+                                       "F16_as_f32",   "Q4_1_int8",        "Q8_0_int8",
+                                       "Q4_1_windows", "Q8_0_int8_windows"};
   return kNames[param.index];
 }
 
@@ -214,7 +225,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{DType::kQ4_0, WeightChoice::kAuto, KvFormat::kF32, 1},
                       Case{DType::kF16, WeightChoice::kF32, KvFormat::kF32, 2},
                       Case{DType::kQ4_1, WeightChoice::kAuto, KvFormat::kInt8, 2},
-                      Case{DType::kQ8_0, WeightChoice::kAuto, KvFormat::kInt8, 4}),
+                      Case{DType::kQ8_0, WeightChoice::kAuto, KvFormat::kInt8, 4},
+                      Case{DType::kQ4_1, WeightChoice::kAuto, KvFormat::kF16, 2, 40},
+                      Case{DType::kQ8_0, WeightChoice::kAuto, KvFormat::kInt8, 4, 24}),
     CaseName);
 
 // The scatter hook does what it says: as many read runs as pages.
