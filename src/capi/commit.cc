@@ -197,8 +197,7 @@ class RowReader {
 kvrm_status CheckEdits(kvrm_runtime& runtime) {
   const std::span<const uint16_t> touched = runtime.ledger.touched();
   if (touched.empty()) return KVRM_OK;
-  const uint64_t most = uint64_t{2} * runtime.num_groups() * runtime.setup.capacity.max_slots *
-                        (runtime.setup.capacity.max_pages + uint64_t{1});
+  const uint64_t most = runtime.frames->max_deltas();
   const kvrm_seq seq = runtime.ledger.at(touched.front()).seq;
   const uint64_t edits = runtime.pager->Mark(SeqId{seq}).journal_size;
   if (edits <= most) return KVRM_OK;

@@ -2,7 +2,7 @@
 // this binary compiles the control plane without them (CMakeLists.txt) and counts every allocation.
 #include <gtest/gtest.h>
 
-#include "engine/counted_new.h"
+#include "base/counted_new.h"
 #include "engine/test_rig.h"
 
 namespace kvrm {

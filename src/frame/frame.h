@@ -118,6 +118,9 @@ class FrameBuilder {
                     std::span<const Delta> deltas);
 
   const FrameCapacity& capacity() const;
+  // Deltas of the largest step that can be published: each table cut, filled in single pages, and
+  // both once more.
+  uint64_t max_deltas() const;
   uint64_t chain_hash() const;
   uint64_t publishes() const;
   // Segments of the live slots of the last frame, and their bytes, for one layer (read_runs).

@@ -17,8 +17,7 @@ namespace {
 static_assert(sizeof(FrameHead) % alignof(Row) == 0 && sizeof(Row) % alignof(SlotHead) == 0 &&
               sizeof(SlotHead) % alignof(Delta) == 0);
 
-// Deltas of the largest step that is published: each table cut, filled in single pages, and both
-// once more. Only what is written takes memory.
+// Only what is written takes memory.
 uint64_t MaxDeltas(const KvGeometry& geometry, const FrameCapacity& capacity) {
   return uint64_t{2} * geometry.groups.size() * capacity.max_slots * (capacity.max_pages + 1);
 }
@@ -187,6 +186,7 @@ bool FrameBuilder::State::Repeats(const Published& frame, std::span<const Row> r
 }
 
 const FrameCapacity& FrameBuilder::capacity() const { return state_->capacity; }
+uint64_t FrameBuilder::max_deltas() const { return state_->max_deltas; }
 uint64_t FrameBuilder::chain_hash() const { return state_->chain_hash; }
 uint64_t FrameBuilder::publishes() const { return state_->publishes; }
 

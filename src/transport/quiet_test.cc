@@ -1,31 +1,13 @@
 // Planning and acknowledging windows, and merging, do not allocate: counted by the allocation
 // functions of this program.
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <vector>
 
+#include "base/counted_new.h"
 #include "frame/frame_testing.h"
 #include "gtest/gtest.h"
 #include "transport/train_merger.h"
 #include "transport/window_residency.h"
-
-namespace {
-uint64_t g_allocations = 0;
-
-void* Allocate(size_t bytes) {
-  ++g_allocations;
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-}  // namespace
-
-void* operator new(size_t bytes) { return Allocate(bytes); }
-void* operator new[](size_t bytes) { return Allocate(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 
 namespace kvrm {
 namespace {
@@ -35,9 +17,9 @@ constexpr uint32_t kMaxPages = 64;
 constexpr uint32_t kPageTokens = 16;
 
 TEST(TransportQuiet, TheCounterCounts) {
-  const uint64_t before = g_allocations;
+  const uint64_t before = testing::NumAllocations();
   ::operator delete(::operator new(8));
-  EXPECT_EQ(g_allocations, before + 1);
+  EXPECT_EQ(testing::NumAllocations(), before + 1);
 }
 
 // 500 steps: every slot decodes; each tenth step one of them begins anew on the pages of another.
@@ -81,10 +63,10 @@ TEST(TransportQuiet, PlansOfDecodingAndForksDoNotAllocate) {
       heads.back().seq_id += static_cast<uint32_t>(epoch / 10 + kSlots - slot) / kSlots * 1000;
     }
     const FrameView frame = frames->Publish(epoch, rows, heads, deltas);
-    const uint64_t before = g_allocations;
+    const uint64_t before = testing::NumAllocations();
     trains += static_cast<uint32_t>(windows->Plan(frame).size());
     trains += static_cast<uint32_t>(windows->Acknowledge(epoch).size());
-    allocations += g_allocations - before;
+    allocations += testing::NumAllocations() - before;
   }
   EXPECT_EQ(allocations, 0u);
   EXPECT_GT(trains, 1000u);
@@ -92,7 +74,7 @@ TEST(TransportQuiet, PlansOfDecodingAndForksDoNotAllocate) {
 
 TEST(TransportQuiet, AMergerDoesNotAllocate) {
   TrainMerger merger;
-  const uint64_t before = g_allocations;
+  const uint64_t before = testing::NumAllocations();
   uint64_t trains = 0;
   for (uint64_t step = 0; step < 100; ++step) {
     for (uint64_t i = 0; i < kMaxPending / 4; ++i) {
@@ -105,7 +87,7 @@ TEST(TransportQuiet, AMergerDoesNotAllocate) {
     merger.CancelSource({}, step * 1000, 300);
     trains += merger.Collect().size();
   }
-  EXPECT_EQ(g_allocations, before);
+  EXPECT_EQ(testing::NumAllocations(), before);
   EXPECT_GT(trains, 1000u);
 }
 

@@ -1,29 +1,11 @@
 // The step path does not allocate: counted by the allocation functions of this program.
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <vector>
 
+#include "base/counted_new.h"
 #include "frame/frame.h"
 #include "gtest/gtest.h"
 #include "pager/pager.h"
-
-namespace {
-uint64_t g_allocations = 0;
-
-void* Allocate(size_t bytes) {
-  ++g_allocations;
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-}  // namespace
-
-void* operator new(size_t bytes) { return Allocate(bytes); }
-void* operator new[](size_t bytes) { return Allocate(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 
 namespace kvrm {
 namespace {
@@ -90,10 +72,10 @@ TEST(Quiet, SteadyStepsDoNotAllocate) {
   Decoder decoder;
   decoder.seqs.reserve(kSlots);
   for (int i = 0; i < 100; ++i) decoder.Step();
-  const uint64_t before = g_allocations;
+  const uint64_t before = testing::NumAllocations();
   EXPECT_GT(before, 0u);  // the count counts
   for (int i = 0; i < 2'000; ++i) decoder.Step();
-  EXPECT_EQ(g_allocations, before);
+  EXPECT_EQ(testing::NumAllocations(), before);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // A translation unit of its own: inlined into their callers, replaced operators look mismatched to
 // the compiler.
-#include "engine/counted_new.h"
+#include "base/counted_new.h"
 
 #include <atomic>
 #include <cstddef>
