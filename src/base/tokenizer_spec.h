@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,15 +22,21 @@ enum class TokenType : uint8_t {  // GGUF's numbers
 
 // Plain data, as read from a model file; `text` knows no file format.
 struct TokenizerSpec {
-  std::string model;                // "gpt2"
-  std::string pre;                  // "smollm", "gpt-2", ...
+  // GGUF's names: "gpt2", byte-level BPE; "llama", SentencePiece BPE (blanks written as U+2581, a
+  // token <0xNN> for each byte) by scores; "gemma4", the same by merges.
+  std::string model;
+  std::string pre;                  // "gpt2" only: "smollm", "gpt-2", ...
   std::vector<std::string> tokens;  // in the file's own form (GPT-2 byte characters for "gpt2")
   std::vector<TokenType> types;     // [tokens]; empty = all normal
   std::vector<std::string> merges;  // "left right", best first
-  std::vector<float> scores;        // SentencePiece kinds
+  std::vector<float> scores;        // [tokens]; "llama"
   TokenId bos = -1, eos = -1, eot = -1, unknown = -1, padding = -1;  // -1 = none
-  bool add_bos = false, add_eos = false, add_space_prefix = false;
-  std::string chat_template;  // empty = none
+  bool add_bos = false, add_eos = false;
+  bool add_space_prefix = false;  // a blank before each text that no token stands before
+  // What the pre-tokenizer's name implies, unless the file says otherwise.
+  std::optional<bool> nfc;                // the text is brought to NFC first
+  std::optional<bool> whole_piece_first;  // a piece that is a token as a whole is not merged
+  std::string chat_template;              // empty = none
 };
 
 }  // namespace kvrm

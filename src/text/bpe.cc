@@ -24,13 +24,24 @@ uint64_t Mix(uint64_t key) { return key * 0x9E3779B97F4A7C15u; }
 }  // namespace
 
 BpeMerger::BpeMerger(std::span<const TokenId, 256> byte_tokens, std::span<const BpeMerge> merges) {
-  KVRM_CHECK(merges.size() < kNoRank, "ranks fit 32 bits");
   std::ranges::copy(byte_tokens, byte_tokens_);
+  BuildTable(merges, {});
+}
+
+BpeMerger::BpeMerger(std::span<const BpeMerge> merges, std::span<const uint32_t> ranks) {
+  std::ranges::fill(byte_tokens_, TokenId{-1});
+  BuildTable(merges, ranks);
+}
+
+void BpeMerger::BuildTable(std::span<const BpeMerge> merges, std::span<const uint32_t> ranks) {
+  KVRM_CHECK(merges.size() < kNoRank, "ranks fit 32 bits");
+  KVRM_CHECK(ranks.empty() || ranks.size() == merges.size(), "one rank a merge");
   const size_t size = std::bit_ceil(std::max<size_t>(merges.size() * 2, 2));
   table_.assign(size, Entry{kNoPair, kNoRank, -1});
   table_shift_ = 64 - static_cast<uint32_t>(std::countr_zero(size));
-  for (uint32_t rank = 0; rank < merges.size(); ++rank) {
-    const BpeMerge& merge = merges[rank];
+  for (uint32_t i = 0; i < merges.size(); ++i) {
+    const BpeMerge& merge = merges[i];
+    const uint32_t rank = ranks.empty() ? i : ranks[i];
     const uint64_t pair = PairKey(merge.left, merge.right);
     size_t slot = Mix(pair) >> table_shift_;
     while (table_[slot].pair != kNoPair && table_[slot].pair != pair) slot = (slot + 1) % size;
@@ -62,6 +73,11 @@ void BpeMerger::Merge(std::string_view piece, BpeScratch& scratch,
     const TokenId id = byte_tokens_[static_cast<uint8_t>(byte)];
     if (id >= 0) scratch.ids.push_back(id);
   }
+  MergeIds(scratch, out);
+}
+
+void BpeMerger::MergeIds(BpeScratch& scratch, std::vector<TokenId>& out) const {
+  KVRM_CHECK(scratch.ids.size() < kEnd, "a piece has fewer than 2^32 - 1 symbols");
   if (scratch.ids.size() < 2) {
     out.insert(out.end(), scratch.ids.begin(), scratch.ids.end());
   } else if (scratch.ids.size() <= kShortPiece) {
@@ -91,7 +107,8 @@ void BpeMerger::MergeShort(BpeScratch& scratch, std::vector<TokenId>& out) const
 }
 
 // A linked list of symbols and a heap of (rank, place). An entry is out of date when the rank at
-// its place has changed since; ranks name pairs one to one, so nothing else need be compared.
+// its place has changed since; where it has not, what stands there now is as good as what stood
+// there then, so nothing else need be compared.
 void BpeMerger::MergeLong(BpeScratch& scratch, std::vector<TokenId>& out) const {
   const auto size = static_cast<uint32_t>(scratch.ids.size());
   scratch.ranks.assign(size, kNoRank);

@@ -35,9 +35,14 @@ class BpeMerger {
   // `byte_tokens`: [256] the token of each byte, -1 = none: such a byte vanishes before merging, as
   // in the reference tokenizers. `merges`: best first; of equal pairs the first counts.
   BpeMerger(std::span<const TokenId, 256> byte_tokens, std::span<const BpeMerge> merges);
+  // Over symbols of the caller's, where several merges may have the same rank: of those the
+  // leftmost comes first. `ranks`: [merges], below 2^32 - 1, lower is earlier; empty = by place.
+  BpeMerger(std::span<const BpeMerge> merges, std::span<const uint32_t> ranks);
 
   // Appends the tokens of `piece` to `out`. Requires: piece.size() < 2^32 - 1.
   void Merge(std::string_view piece, BpeScratch& scratch, std::vector<TokenId>& out) const;
+  // The same for the symbols in scratch.ids, which is used up.
+  void MergeIds(BpeScratch& scratch, std::vector<TokenId>& out) const;
 
  private:
   struct Entry {
@@ -46,6 +51,7 @@ class BpeMerger {
     TokenId merged;
   };
 
+  void BuildTable(std::span<const BpeMerge> merges, std::span<const uint32_t> ranks);
   const Entry* Find(TokenId left, TokenId right) const;
   uint32_t RankOf(TokenId left, TokenId right, BpeScratch& scratch) const;
   void MergeShort(BpeScratch& scratch, std::vector<TokenId>& out) const;

@@ -4,46 +4,35 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_map>
-#include <vector>
+#include <utility>
 
 #include "text/bpe.h"
 #include "text/pre_tokenizer.h"
-#include "text/special_tokens.h"
-#include "text/tokenizer.h"
+#include "text/vocab_tokenizer.h"
 
 namespace kvrm {
 
-class BpeTokenizer final : public Tokenizer {
+class BpeTokenizer final : public VocabTokenizer {
  public:
   // Errors: see Tokenizer::Create. Requires: spec.model == "gpt2".
   static Result<std::unique_ptr<const BpeTokenizer>> Create(TokenizerSpec spec);
 
-  std::vector<TokenId> Encode(std::string_view text, SpecialTokens special) const override;
-  std::vector<TokenId> EncodeRanges(std::string_view text,
-                                    std::span<const ControlRange> control) const override;
-  std::string_view TokenBytes(TokenId id, bool with_special) const override;
-
-  // EncodeRanges that adds the merge steps it took to `steps`.
-  std::vector<TokenId> EncodeCounting(std::string_view text, std::span<const ControlRange> control,
-                                      uint64_t& steps) const;
-
  private:
-  class Run;  // one call of EncodeRanges
+  class TextRun;
 
-  explicit BpeTokenizer(TokenizerSpec spec) { spec_ = std::move(spec); }
-  Status Check() const;
+  explicit BpeTokenizer(TokenizerSpec spec) : VocabTokenizer(std::move(spec)) {}
+  std::unique_ptr<Run> NewRun(size_t text_bytes) const override;
+  void AppendTokenBytes(TokenId id, std::string& out) const override;
   Status BuildMerges();
-  void BuildBytes();
-  void BuildSpecial();
+  void BuildWholePieces();
 
   std::unique_ptr<const PreTokenizer> pre_tokenizer_;
+  bool normalizes_nfc_ = false;
+  bool whole_piece_first_ = false;
   std::unique_ptr<const BpeMerger> merger_;
-  SpecialTokenSet special_;
-  std::string bytes_;             // all token bytes, one after the other
-  std::vector<size_t> byte_end_;  // [tokens] where each ends
-  std::vector<bool> is_plain_;    // [tokens] has bytes without `with_special`
-  std::unordered_map<std::string_view, TokenId> whole_;  // bytes to id; whole_piece_first kinds
+  std::unordered_map<std::string_view, TokenId> whole_;  // bytes to id; whole_piece_first_ kinds
 };
 
 }  // namespace kvrm

@@ -87,8 +87,8 @@ TEST(B053, ARunOfManyMegabytesIsCutWithoutALimit) {
     for (const char* unit : {" ", "\n", "a", "!"}) {
       std::string text(size_t{11} << 20, *unit);
       text += "\xff";
-      // deepseek-llm cuts at each line end.
-      if (kind == std::string_view("deepseek-llm") && *unit == '\n') continue;
+      // deepseek-llm is here for its blanks at the end, which a search could find slowly.
+      if (kind == std::string_view("deepseek-llm") && *unit != ' ') continue;
       const Pieces pieces = Split(kind, text);
       ASSERT_EQ(pieces.size(), 2u) << kind;
       EXPECT_EQ(pieces[0].size(), size_t{11} << 20);

@@ -1,7 +1,10 @@
 #include "text/test_vocabulary.h"
 
+#include <algorithm>
+#include <bit>
 #include <boost/json.hpp>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -31,6 +34,8 @@ class MetadataReader {
     for (uint64_t i = 0; i < num_keys_; ++i) {
       const std::string key = ReadString();
       ReadValue(key, spec);
+      // Files of this kind that do not say otherwise mean yes.
+      if (key == "tokenizer.ggml.model") spec.add_space_prefix = spec.model == "llama";
     }
     return spec;
   }
@@ -70,9 +75,12 @@ class MetadataReader {
       return;
     }
     const int64_t number = ReadNumber(type);
-    const std::pair<const char*, TokenId*> ids[] = {{"tokenizer.ggml.bos_token_id", &spec.bos},
-                                                    {"tokenizer.ggml.eos_token_id", &spec.eos},
-                                                    {"tokenizer.ggml.eot_token_id", &spec.eot}};
+    if (key == "tokenizer.ggml.add_space_prefix") spec.add_space_prefix = number != 0;
+    const std::pair<const char*, TokenId*> ids[] = {
+        {"tokenizer.ggml.bos_token_id", &spec.bos},
+        {"tokenizer.ggml.eos_token_id", &spec.eos},
+        {"tokenizer.ggml.eot_token_id", &spec.eot},
+        {"tokenizer.ggml.unknown_token_id", &spec.unknown}};
     for (const auto& [name, id] : ids) {
       if (key == name) *id = static_cast<TokenId>(number);
     }
@@ -90,6 +98,9 @@ class MetadataReader {
         const int64_t number = ReadNumber(type);
         if (key == "tokenizer.ggml.token_type") {
           spec.types.push_back(static_cast<TokenType>(number));
+        }
+        if (key == "tokenizer.ggml.scores") {
+          spec.scores.push_back(std::bit_cast<float>(static_cast<uint32_t>(number)));
         }
       }
     }
@@ -173,6 +184,47 @@ TokenizerSpec MakeSmallVocabulary(std::string pre) {
     spec.types.push_back(type);
   }
   spec.eos = static_cast<TokenId>(spec.tokens.size() - 4);
+  return spec;
+}
+
+TokenizerSpec MakeSmallCharVocabulary(std::string model) {
+  TokenizerSpec spec;
+  spec.model = std::move(model);
+  spec.add_space_prefix = spec.model == "llama";
+  const auto add = [&spec](std::string token, TokenType type) {
+    spec.tokens.push_back(std::move(token));
+    spec.types.push_back(type);
+    // The later the worse, two by two the same; special tokens have 0, which is the best.
+    const auto place = static_cast<float>(spec.tokens.size() / 2);
+    spec.scores.push_back(type == TokenType::kNormal ? -place : 0.0F);
+  };
+  add("<unk>", TokenType::kUnknown);
+  add("<s>", TokenType::kControl);
+  add("</s>", TokenType::kControl);
+  for (int byte = 0; byte < 256; ++byte) {
+    char token[8];
+    std::snprintf(token, sizeof(token), "<0x%02X>", static_cast<unsigned>(byte));
+    add(token, TokenType::kByte);
+  }
+  // "q" has no token of its own, "qa" has; "<s" makes "<s>" look as if it could be merged.
+  const std::pair<const char*, const char*> made[] = {
+      {"a", "a"},  {"a", "b"},      {"b", "c"},           {"ab", "c"},
+      {"a", "bc"}, {"aa", "aa"},    {"\u2581", "\u2581"}, {"\u2581", "a"},
+      {"q", "a"},  {"\u2581", "b"}, {"\u2581a", "b"},     {"<", "s"}};
+  std::string both;
+  for (const auto& [left, right] : made) {
+    both = std::string(left) + right;
+    if (std::ranges::find(spec.tokens, both) == spec.tokens.end()) add(both, TokenType::kNormal);
+    spec.merges.push_back(std::string(left) + " " + right);
+  }
+  for (const char* character : {"a", "b", "c", "\u2581", "<", ">", "s", "0", "x", "A", "\n", "."}) {
+    add(character, TokenType::kNormal);
+  }
+  add("<|turn|>", TokenType::kControl);
+  add("<tool>", TokenType::kUserDefined);
+  spec.unknown = 0;
+  spec.bos = 1;
+  spec.eos = 2;
   return spec;
 }
 

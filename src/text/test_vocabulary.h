@@ -22,6 +22,11 @@ TokenizerSpec ReadQwen2Tokenizer(const std::string& merges_path, const std::stri
 // <|im_start|>, <|im_end|> and <s>, user-defined <tool> and <tool_call>.
 TokenizerSpec MakeSmallVocabulary(std::string pre);
 
+// A small vocabulary of SentencePiece's form, made up: <unk>, <s>, </s>, the 256 byte tokens,
+// characters and pieces over "abc", blanks and one emoji, a control token <|turn|> and the
+// user-defined <tool>. `model`: "llama" (scores) or "gemma4" (merges).
+TokenizerSpec MakeSmallCharVocabulary(std::string model);
+
 struct Vector {
   std::string text;
   std::vector<TokenId> ids;

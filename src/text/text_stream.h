@@ -1,9 +1,9 @@
 // From a stream of token ids to text that may be sent: never half a UTF-8 character, never a prefix
 // of a stop string. One object per generated choice; thread-compatible.
 //
-// Law: the concatenation of all Push() and Finish() results equals Decode of all tokens, cut before
-// the first stop string, whatever the token boundaries. Invalid UTF-8 becomes U+FFFD, maximal
-// subparts, as Python's errors="replace" does.
+// Law: the concatenation of all Push() and Finish() results equals the bytes of all tokens one
+// after the other, cut before the first stop string, whatever the token boundaries. Invalid UTF-8
+// becomes U+FFFD, maximal subparts, as Python's errors="replace" does.
 #pragma once
 
 #include <cstdint>

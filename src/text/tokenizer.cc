@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "text/bpe_tokenizer.h"
+#include "text/char_bpe_tokenizer.h"
 #include "text/utf8.h"
 
 namespace kvrm {
@@ -20,13 +21,18 @@ constexpr std::array<std::string_view, 11> kEndTexts{
 }  // namespace
 
 Result<std::unique_ptr<const Tokenizer>> Tokenizer::Create(TokenizerSpec spec) {
-  if (spec.model != "gpt2") {
-    return Unsupported("tokenizer.ggml.model: \"" + ForMessage(spec.model) +
-                       "\" is not supported; known: gpt2");
+  if (spec.model == "gpt2") {
+    KVRM_ASSIGN_OR_RETURN(std::unique_ptr<const Tokenizer> tokenizer,
+                          BpeTokenizer::Create(std::move(spec)));
+    return tokenizer;
   }
-  KVRM_ASSIGN_OR_RETURN(std::unique_ptr<const Tokenizer> tokenizer,
-                        BpeTokenizer::Create(std::move(spec)));
-  return tokenizer;
+  if (spec.model == "llama" || spec.model == "gemma4") {
+    KVRM_ASSIGN_OR_RETURN(std::unique_ptr<const Tokenizer> tokenizer,
+                          CharBpeTokenizer::Create(std::move(spec)));
+    return tokenizer;
+  }
+  return Unsupported("tokenizer.ggml.model: \"" + ForMessage(spec.model) +
+                     "\" is not supported; known: gemma4, gpt2, llama");
 }
 
 void Tokenizer::SettleTypes() {
@@ -49,7 +55,16 @@ void Tokenizer::SettleTypes() {
 
 std::string Tokenizer::Decode(std::span<const TokenId> ids, bool with_special) const {
   std::string text;
-  for (const TokenId id : ids) text += TokenBytes(id, with_special);
+  const bool prefixed = spec_.add_space_prefix && spec_.model != "gpt2";  // a blank of Encode's own
+  bool begins = true;
+  for (const TokenId id : ids) {
+    std::string_view bytes = TokenBytes(id, with_special);
+    const TokenType type = spec_.types[static_cast<size_t>(id)];
+    const bool is_special = type == TokenType::kControl || type == TokenType::kUserDefined;
+    if (prefixed && begins && !is_special && bytes.starts_with(' ')) bytes.remove_prefix(1);
+    begins = is_special;
+    text += bytes;
+  }
   return text;
 }
 

@@ -1,9 +1,10 @@
 // Tokenizer: text to token ids and back, from what the model file says. Immutable after creation;
 // thread-safe.
 //
-// Kinds: byte-level BPE ("gpt2" model in GGUF terms) with the pre-tokenizers of a table. Special
-// (control) tokens are recognised in the text only where the caller allows it: user text can never
-// forge a control token.
+// Kinds: byte-level BPE ("gpt2" in GGUF terms) with the pre-tokenizers of a table, and BPE over
+// characters with bytes to fall back to (SentencePiece's: "llama", "gemma4"). Special (control)
+// tokens are recognised in the text only where the caller allows it: user text can never forge a
+// control token.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +39,9 @@ class Tokenizer {
   // The bytes of one token ("" for control tokens unless `with_special`).
   virtual std::string_view TokenBytes(TokenId id, bool with_special) const = 0;
 
+  // What Encode was given: the tokens' bytes, less the blank that it puts before a text where
+  // spec().add_space_prefix says so. (Tokens that continue a text are TokenBytes one after the
+  // other: there the blank is the text's own. TextStream does that.)
   std::string Decode(std::span<const TokenId> ids, bool with_special = false) const;
   const TokenizerSpec& spec() const { return spec_; }
   uint32_t vocab_size() const { return static_cast<uint32_t>(spec_.tokens.size()); }

@@ -16,13 +16,21 @@
 namespace kvrm {
 namespace {
 
-constexpr std::array<const char*, 4> kKinds{"smollm", "gpt-2", "llama-bpe", "qwen2"};
+constexpr std::array<const char*, 8> kKinds{
+    "smollm", "gpt-2", "llama-bpe", "qwen2", "deepseek-coder", "deepseek-llm", "llama", "gemma4"};
+
+TokenizerSpec SpecOf(std::string_view kind) {
+  if (kind == "llama" || kind == "gemma4") {
+    return testing::MakeSmallCharVocabulary(std::string(kind));
+  }
+  return testing::MakeSmallVocabulary(std::string(kind));
+}
 
 const Tokenizer& TokenizerOf(size_t kind) {
   static const auto all = [] {
     std::vector<std::unique_ptr<const Tokenizer>> tokenizers;
     for (const char* name : kKinds) {
-      tokenizers.push_back(Tokenizer::Create(testing::MakeSmallVocabulary(name)).value());
+      tokenizers.push_back(Tokenizer::Create(SpecOf(name)).value());
     }
     return tokenizers;
   }();
@@ -31,7 +39,10 @@ const Tokenizer& TokenizerOf(size_t kind) {
 
 void RunOne(size_t kind, size_t control_end, std::string_view text) {
   const Tokenizer& tokenizer = TokenizerOf(kind);
-  const bool keeps_bytes = kKinds[kind] != std::string_view("qwen2");  // NFC changes them
+  // NFC changes them, and U+2581 is read as a blank.
+  const bool by_characters = tokenizer.spec().model != "gpt2";
+  const bool keeps_bytes = kKinds[kind] != std::string_view("qwen2") &&
+                           !(by_characters && text.find("\u2581") != std::string_view::npos);
   const std::vector<TokenId> ids = tokenizer.Encode(text, SpecialTokens::kAsText);
   const std::string decoded = tokenizer.Decode(ids);
   KVRM_CHECK(!keeps_bytes || decoded == text, "decode(encode(x)) == x");
@@ -51,7 +62,9 @@ void RunOne(size_t kind, size_t control_end, std::string_view text) {
     streamed += sent;
   }
   streamed += stream.Finish();
-  KVRM_CHECK(streamed == SanitizeUtf8(decoded), "the stream is the decoded text");
+  std::string bytes;
+  for (const TokenId id : ids) bytes += tokenizer.TokenBytes(id, /*with_special=*/false);
+  KVRM_CHECK(streamed == SanitizeUtf8(bytes), "the stream is the text of the tokens");
 }
 
 }  // namespace

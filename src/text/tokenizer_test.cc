@@ -228,8 +228,9 @@ TEST(Tokenizer, NoMergeMakesAControlToken) {
 
 TEST(Tokenizer, RefusesWhatItDoesNotKnowByName) {
   TokenizerSpec spec = MakeSmallVocabulary("gpt-2");
-  spec.model = "llama";
-  EXPECT_EQ(CreateError(spec), "tokenizer.ggml.model: \"llama\" is not supported; known: gpt2");
+  spec.model = "t5";
+  EXPECT_EQ(CreateError(spec),
+            "tokenizer.ggml.model: \"t5\" is not supported; known: gemma4, gpt2, llama");
   EXPECT_EQ(CreateError(MakeSmallVocabulary("tekken")),
             "tokenizer.ggml.pre: \"tekken\" is not supported; known: command-r, deepseek-coder, "
             "deepseek-llm, falcon, gpt-2, llama-bpe, mpt, qwen2, qwen35, refact, smollm, "

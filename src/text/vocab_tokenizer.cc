@@ -1,0 +1,130 @@
+#include "text/vocab_tokenizer.h"
+
+#include "base/check.h"
+#include "text/utf8.h"
+
+namespace kvrm {
+namespace {
+
+std::string At(std::string_view field, size_t index) {
+  return std::string(field) + "[" + std::to_string(index) + "]";
+}
+
+}  // namespace
+
+std::vector<TokenId> VocabTokenizer::Encode(std::string_view text, SpecialTokens special) const {
+  const ControlRange all{0, text.size()};
+  if (special == SpecialTokens::kParse) return EncodeRanges(text, {&all, 1});
+  return EncodeRanges(text, {});
+}
+
+std::vector<TokenId> VocabTokenizer::EncodeRanges(std::string_view text,
+                                                  std::span<const ControlRange> control) const {
+  uint64_t steps = 0;
+  return EncodeCounting(text, control, steps);
+}
+
+std::vector<TokenId> VocabTokenizer::EncodeCounting(std::string_view text,
+                                                    std::span<const ControlRange> control,
+                                                    uint64_t& steps) const {
+  const std::unique_ptr<Run> run = NewRun(text.size());
+  size_t at = 0;
+  while (at < text.size()) {
+    const SpecialTokenSet::Match match = special_.FindNext(text, at, control);
+    if (match.begin > at) run->AddText(text.substr(at, match.begin - at));
+    if (match.id >= 0) run->AddToken(match.id);
+    at = match.end;
+  }
+  steps += run->steps();
+  return run->TakeOutput();
+}
+
+std::string_view VocabTokenizer::TokenBytes(TokenId id, bool with_special) const {
+  KVRM_CHECK(id >= 0 && static_cast<size_t>(id) < byte_end_.size(),
+             "a token id is in the vocabulary");
+  const auto index = static_cast<size_t>(id);
+  if (!with_special && !is_plain_[index]) return {};
+  const size_t begin = index == 0 ? 0 : byte_end_[index - 1];
+  return std::string_view(bytes_).substr(begin, byte_end_[index] - begin);
+}
+
+bool VocabTokenizer::IsLiteral(TokenId id) const {
+  const TokenType type = spec_.types[static_cast<size_t>(id)];
+  return type == TokenType::kControl || type == TokenType::kUserDefined ||
+         type == TokenType::kUnknown || type == TokenType::kUnused;
+}
+
+Status VocabTokenizer::CheckSpec() const {
+  const size_t size = spec_.tokens.size();
+  constexpr size_t kMaxTokens = size_t{1} << 24;
+  if (size == 0 || size > kMaxTokens) {
+    return InvalidInput("tokenizer.ggml.tokens: " + std::to_string(size) +
+                        " tokens; 1 to 16777216 are allowed");
+  }
+  const auto check_count = [&](const char* field, size_t count) -> Status {
+    if (count == 0 || count == size) return Ok();
+    return InvalidInput(std::string(field) + ": " + std::to_string(count) + " entries for " +
+                        std::to_string(size) + " tokens");
+  };
+  KVRM_RETURN_IF_ERROR(check_count("tokenizer.ggml.token_type", spec_.types.size()));
+  KVRM_RETURN_IF_ERROR(check_count("tokenizer.ggml.scores", spec_.scores.size()));
+  for (size_t i = 0; i < spec_.types.size(); ++i) {
+    const auto type = static_cast<unsigned>(spec_.types[i]);
+    if (type >= 1 && type <= 6) continue;
+    return InvalidInput(At("tokenizer.ggml.token_type", i) + ": " + std::to_string(type) +
+                        "; 1 to 6 are known");
+  }
+  const std::pair<const char*, TokenId> ids[] = {
+      {"tokenizer.ggml.bos_token_id", spec_.bos},
+      {"tokenizer.ggml.eos_token_id", spec_.eos},
+      {"tokenizer.ggml.eot_token_id", spec_.eot},
+      {"tokenizer.ggml.unknown_token_id", spec_.unknown},
+      {"tokenizer.ggml.padding_token_id", spec_.padding}};
+  for (const auto& [field, id] : ids) {
+    if (id >= -1 && id < static_cast<int64_t>(size)) continue;
+    return InvalidInput(std::string(field) + ": " + std::to_string(id) + " is not below " +
+                        std::to_string(size));
+  }
+  return Ok();
+}
+
+void VocabTokenizer::BuildBytes() {
+  byte_end_.reserve(spec_.tokens.size());
+  is_plain_.reserve(spec_.tokens.size());
+  for (size_t i = 0; i < spec_.tokens.size(); ++i) {
+    const auto id = static_cast<TokenId>(i);
+    if (IsLiteral(id)) {
+      bytes_ += spec_.tokens[i];
+    } else {
+      AppendTokenBytes(id, bytes_);
+    }
+    byte_end_.push_back(bytes_.size());
+    is_plain_.push_back(!IsLiteral(id) || spec_.types[i] == TokenType::kUserDefined);
+  }
+}
+
+void VocabTokenizer::BuildSpecial() {
+  for (size_t i = 0; i < spec_.tokens.size(); ++i) {
+    const TokenType type = spec_.types[i];
+    if (type != TokenType::kControl && type != TokenType::kUserDefined) continue;
+    special_.Add(spec_.tokens[i], static_cast<TokenId>(i), type == TokenType::kControl);
+  }
+}
+
+Result<std::pair<std::string_view, std::string_view>> SplitMerge(const TokenizerSpec& spec,
+                                                                 size_t index) {
+  const std::string_view merge = spec.merges[index];
+  const size_t blank = merge.find(' ');
+  if (blank == 0 || blank == std::string_view::npos || blank + 1 == merge.size()) {
+    return InvalidInput(At("tokenizer.ggml.merges", index) + ": \"" + ForMessage(merge) +
+                        "\" is not two tokens with a blank between them");
+  }
+  return std::pair(merge.substr(0, blank), merge.substr(blank + 1));
+}
+
+Error UnknownMerge(const TokenizerSpec& spec, size_t index) {
+  return InvalidInput(At("tokenizer.ggml.merges", index) + ": \"" + ForMessage(spec.merges[index]) +
+                      "\": a part or the whole is no token of the vocabulary");
+}
+
+}  // namespace kvrm
