@@ -63,9 +63,9 @@ class Conversation {
 
     GenerateRequest request;
     request.prompt = *prompt;
-    request.sampling = SamplingOf(values_);
+    request.sampling = SamplingOf(values_).value();  // RunChat has looked at them
     request.max_new_tokens = static_cast<uint32_t>(std::max<int64_t>(0, values_.Int("max-tokens")));
-    request.end_tokens = session_.tokenizer->end_tokens();
+    if (!values_.Flag("ignore-eos")) request.end_tokens = session_.tokenizer->end_tokens();
 
     std::vector<std::unique_ptr<Generation>> answer;
     answer.push_back(std::make_unique<Generation>(*session_.tokenizer,
@@ -103,6 +103,9 @@ class Conversation {
 }  // namespace
 
 int RunChat(const OptionValues& values) {
+  if (const auto sampling = SamplingOf(values); !sampling.ok()) {
+    return UsageError(values, sampling.error().message);
+  }
   auto session = OpenSession(values, ChatUse::kRequired);
   if (!session.ok()) return Failed(values, session.error());
   CatchInterrupts();

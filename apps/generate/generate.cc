@@ -55,7 +55,7 @@ GenerateRequest EngineRequest(const Session& session, const OptionValues& values
                               const std::vector<TokenId>& prompt) {
   GenerateRequest request;
   request.prompt = prompt;
-  request.sampling = SamplingOf(values);
+  request.sampling = SamplingOf(values).value();  // RunGenerate has looked at them
   request.sampling.num_logprobs = static_cast<uint32_t>(values.Int("logprobs"));
   request.max_new_tokens = static_cast<uint32_t>(std::max<int64_t>(0, values.Int("max-tokens")));
   if (!values.Flag("ignore-eos")) request.end_tokens = session.tokenizer->end_tokens();
@@ -205,6 +205,9 @@ int RunGenerate(const OptionValues& values) {
   if (!prompts.ok()) return Failed(values, prompts.error());
   if (const Status writable = FrameTracer::CheckPath(values.Text("frame-trace")); !writable.ok()) {
     return Failed(values, writable.error());
+  }
+  if (const auto sampling = SamplingOf(values); !sampling.ok()) {
+    return UsageError(values, sampling.error().message);
   }
   auto session = OpenSession(values, values.Flag("chat") ? ChatUse::kRequired : ChatUse::kNone);
   if (!session.ok()) return Failed(values, session.error());

@@ -1,6 +1,8 @@
 #include "session/session.h"
 
 #include <fmt/format.h>
+#include <charconv>
+#include <cmath>
 
 #include <cstdio>
 #include <ctime>
@@ -79,16 +81,46 @@ Result<std::vector<TokenId>> EncodeChat(const Session& session,
   return kvrm::EncodeChat(*session.tokenizer, *session.chat_template, messages, std::move(options));
 }
 
-SamplingParams SamplingOf(const OptionValues& values) {
+namespace {
+
+// "15043+1.5", "2-100", as llama.cpp writes them.
+Result<LogitBias> ParseLogitBias(const std::string& text) {
+  LogitBias entry;
+  const char* const end = text.data() + text.size();
+  const auto [sign, bad_id] = std::from_chars(text.data(), end, entry.id);
+  const bool signed_bias = end - sign >= 2 && (*sign == '+' || *sign == '-') && sign[1] != '-';
+  if (bad_id == std::errc() && entry.id >= 0 && signed_bias) {
+    const auto [stop, bad_bias] = std::from_chars(sign + 1, end, entry.bias);
+    if (*sign == '-') entry.bias = -entry.bias;
+    if (bad_bias == std::errc() && stop == end && std::abs(entry.bias) <= kMaxLogitBias) {
+      return entry;
+    }
+  }
+  return InvalidInput("--logit-bias '" + text +
+                      "': takes a token id and a bias from -100 to 100, as in 15043+1.5");
+}
+
+}  // namespace
+
+Result<SamplingParams> SamplingOf(const OptionValues& values) {
   SamplingParams sampling;
   sampling.temperature = static_cast<float>(values.Float("temp"));
   sampling.top_k = static_cast<uint32_t>(values.Int("top-k"));
   sampling.top_p = static_cast<float>(values.Float("top-p"));
   sampling.min_p = static_cast<float>(values.Float("min-p"));
+  sampling.typical_p = static_cast<float>(values.Float("typical"));
+  sampling.presence_penalty = static_cast<float>(values.Float("presence-penalty"));
+  sampling.frequency_penalty = static_cast<float>(values.Float("frequency-penalty"));
+  for (const std::string& text : values.Texts("logit-bias")) {
+    KVRM_ASSIGN_OR_RETURN(const LogitBias entry, ParseLogitBias(text));
+    sampling.logit_bias.push_back(entry);
+  }
   sampling.repetition_penalty = static_cast<float>(values.Float("repeat-penalty"));
+  // -1 becomes the largest count: everything.
   sampling.repetition_last_n = static_cast<uint32_t>(values.Int("repeat-last-n"));
   const int64_t seed = values.Int("seed");
   sampling.seed = seed >= 0 ? static_cast<uint64_t>(seed) : std::random_device{}();
+  KVRM_RETURN_IF_ERROR(CheckSampling(sampling));
   return sampling;
 }
 

@@ -42,8 +42,8 @@ Result<std::vector<TokenId>> EncodeChat(const Session& session,
 
 // Requires: the command has the engine's options. With a progress bar where it can be seen.
 RuntimeOptions RuntimeOptionsOf(const OptionValues& values, const std::string& model_path);
-// Requires: the command has the sampling options.
-SamplingParams SamplingOf(const OptionValues& values);
+// Requires: the command has the sampling options. Errors: --logit-bias. Draws a seed for --seed -1.
+Result<SamplingParams> SamplingOf(const OptionValues& values);
 WeightChoice WeightsOf(const OptionValues& values);
 KvFormat KvFormatOf(const OptionValues& values);
 SimdLevel SimdOf(const OptionValues& values);

@@ -187,6 +187,11 @@ Status Engine::Check(const GenerateRequest& request) const {
   }
   KVRM_RETURN_IF_ERROR(CheckIds("prompt", request.prompt, s.info.vocab));
   KVRM_RETURN_IF_ERROR(CheckIds("end_tokens", request.end_tokens, s.info.vocab));
+  for (const LogitBias& entry : request.sampling.logit_bias) {
+    if (entry.id >= 0 && static_cast<uint32_t>(entry.id) < s.info.vocab) continue;
+    return InvalidInput("logit_bias names token " + std::to_string(entry.id) +
+                        ", but token ids go from 0 to " + std::to_string(s.info.vocab - 1));
+  }
   return CheckSampling(request.sampling);
 }
 

@@ -41,6 +41,10 @@ std::vector<Job> RandomJobs(uint32_t count, uint64_t seed, uint32_t arrival_span
     job.request.sampling.temperature = i % 3 == 0 ? 0.0f : 0.9f;
     job.request.sampling.top_k = i % 5 == 0 ? 0 : 40;
     job.request.sampling.repetition_penalty = i % 7 == 0 ? 1.2f : 1.0f;
+    job.request.sampling.presence_penalty = i % 4 == 1 ? 0.7f : 0.0f;
+    job.request.sampling.frequency_penalty = i % 8 == 1 ? -0.3f : 0.0f;
+    job.request.sampling.typical_p = i % 9 == 1 ? 0.8f : 1.0f;
+    if (i % 10 == 1) job.request.sampling.logit_bias = {{5, 3.0f}, {6, -100.0f}};
     job.request.sampling.seed = rng();
     job.request.min_new_tokens = i % 6 == 0 ? 5 : 0;
     job.request.end_tokens = {11, static_cast<TokenId>(rng() % 250), 40, 41, 42};

@@ -37,6 +37,10 @@ TEST(Quiet, DecodeStepsDoNotAllocate) {
       GenerateRequest request = testing::Greedy(testing::RandomPrompt(5 + 3 * i, i), 200);
       request.sampling.temperature = i % 2 == 0 ? 0.0f : 0.8f;
       request.sampling.repetition_penalty = 1.1f;
+      request.sampling.presence_penalty = 0.5f;
+      request.sampling.frequency_penalty = 0.25f;
+      request.sampling.typical_p = i % 4 < 2 ? 0.9f : 1.0f;
+      request.sampling.logit_bias = {{static_cast<TokenId>(i), -1.0f}, {200, 1.0f}};
       request.sink = &sink;
       ASSERT_TRUE(engine->Submit(std::move(request)).ok());
     }

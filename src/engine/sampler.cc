@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "base/check.h"
 
@@ -48,6 +49,9 @@ struct Sampler::State {
         panel_order(num_panels),
         candidates(vocab_size),
         weights(vocab_size),
+        surprise(vocab_size),
+        counts(vocab_size, 0),
+        dirty(num_panels, 0),
         marks((vocab_size + 63) / 64, 0) {}
 
   const uint32_t vocab;
@@ -58,6 +62,9 @@ struct Sampler::State {
   std::vector<float> panel_order;    // [num_panels] scratch of TopThreshold
   std::vector<Candidate> candidates;  // [vocab]
   std::vector<double> weights;        // [vocab] exp((logit - max) / T) of candidates, by id
+  std::vector<double> surprise;       // [vocab] |-log p - entropy| of candidates, by id
+  std::vector<uint32_t> counts;       // [vocab] how often an id came; all zero between uses
+  std::vector<uint8_t> dirty;         // [num_panels] `edited` changed there; all zero between uses
   std::vector<uint64_t> marks;        // bitmap over ids; all zero between uses
 
   std::pair<uint32_t, uint32_t> PanelRange(uint32_t panel) const {
@@ -73,20 +80,27 @@ struct Sampler::State {
   bool ValidId(TokenId id) const { return id >= 0 && static_cast<uint32_t>(id) < vocab; }
 
   bool MakePanels(const float* logits);
+  bool ReadRow(const float* logits, const float* panel_max, View* raw);
   View Edit(const SamplingParams& params, const View& raw, std::span<const TokenId> history,
-            std::span<const TokenId> banned, const TokenMask* mask);
-  void ApplyPenalty(const SamplingParams& params, std::span<const TokenId> history);
-  void RefreshPanel(uint32_t panel);
+            uint32_t output_idx, std::span<const TokenId> banned, const TokenMask* mask);
+  void Change(TokenId id, float logit);
+  void PenaliseRepetition(const SamplingParams& params, std::span<const TokenId> history);
+  void PenaliseOutput(const SamplingParams& params, std::span<const TokenId> output);
+  void ApplyMask(const TokenMask& mask);
+  void RefreshPanels();
   float Max(const View& view) const;
   TokenId Greedy(const View& view) const;
   float TopThreshold(const View& view, uint32_t k);
   uint32_t GatherTop(const View& view, uint32_t k);
   uint32_t GatherAbove(const View& view, double temperature, double min_weight, double* mass);
   double MassOfAll(const View& view) const;
-  uint32_t CutByMass(uint32_t count, double target);
+  template <class Order>
+  uint32_t CutByMass(uint32_t count, double target, Order before);
+  uint32_t KeepTypical(uint32_t count, double typical_p, double temperature, double* mass);
+  uint32_t KeepLikely(uint32_t count, double min_p);
   TokenId DrawFrom(uint32_t count, float uniform);
   TokenId Draw(const SamplingParams& params, const View& view, uint32_t output_idx);
-  void ReportLogprobs(const SamplingParams& params, const View& raw, Sample* sample);
+  void ReportLogprobs(const View& raw, uint32_t num_top, Sample* sample);
 };
 
 // Fills raw_panels; false when a logit is not finite.
@@ -105,50 +119,87 @@ bool Sampler::State::MakePanels(const float* logits) {
   return true;
 }
 
-void Sampler::State::RefreshPanel(uint32_t panel) {
-  const auto [begin, end] = PanelRange(panel);
-  edited_panels[panel] = *std::max_element(edited.begin() + begin, edited.begin() + end);
+// The maxima to select by: the given ones, or made here. False when a logit is not finite.
+bool Sampler::State::ReadRow(const float* logits, const float* panel_max, View* raw) {
+  *raw = {logits, panel_max == nullptr ? raw_panels.data() : panel_max};
+  if (panel_max == nullptr) return MakePanels(logits);
+  return std::all_of(panel_max, panel_max + num_panels,
+                     [](float value) { return std::isfinite(value); });
 }
 
-void Sampler::State::ApplyPenalty(const SamplingParams& params, std::span<const TokenId> history) {
-  const size_t count = std::min<size_t>(params.repetition_last_n, history.size());
-  const auto recent = history.last(count);
+void Sampler::State::Change(TokenId id, float logit) {
+  edited[static_cast<uint32_t>(id)] = logit;
+  dirty[static_cast<uint32_t>(id) / kPanelColumns] = 1;
+}
+
+void Sampler::State::RefreshPanels() {
+  for (uint32_t panel = 0; panel < num_panels; ++panel) {
+    if (dirty[panel] == 0) continue;
+    dirty[panel] = 0;
+    const auto [begin, end] = PanelRange(panel);
+    edited_panels[panel] = *std::max_element(edited.begin() + begin, edited.begin() + end);
+  }
+}
+
+void Sampler::State::PenaliseRepetition(const SamplingParams& params,
+                                        std::span<const TokenId> history) {
+  const auto recent = history.last(std::min<size_t>(params.repetition_last_n, history.size()));
   for (const TokenId id : recent) {
     if (!ValidId(id) || !Mark(id)) continue;  // each id once, however often it stands there
-    float& logit = edited[static_cast<uint32_t>(id)];
-    logit = ClampFinite(logit > 0 ? logit / params.repetition_penalty
-                                  : logit * params.repetition_penalty);
+    const float logit = edited[static_cast<uint32_t>(id)];
+    Change(id, ClampFinite(logit > 0 ? logit / params.repetition_penalty
+                                     : logit * params.repetition_penalty));
   }
   for (const TokenId id : recent) {
-    if (!ValidId(id)) continue;
-    marks[static_cast<uint32_t>(id) / 64] = 0;
-    RefreshPanel(static_cast<uint32_t>(id) / kPanelColumns);
+    if (ValidId(id)) marks[static_cast<uint32_t>(id) / 64] = 0;
   }
 }
 
-// Penalties, then bans and the mask, on a copy; the row itself when there are none.
+void Sampler::State::PenaliseOutput(const SamplingParams& params, std::span<const TokenId> output) {
+  for (const TokenId id : output) {
+    if (ValidId(id)) ++counts[static_cast<uint32_t>(id)];
+  }
+  for (const TokenId id : output) {
+    if (!ValidId(id) || counts[static_cast<uint32_t>(id)] == 0) continue;
+    const auto count = static_cast<float>(std::exchange(counts[static_cast<uint32_t>(id)], 0));
+    const float loss = count * params.frequency_penalty + params.presence_penalty;
+    Change(id, ClampFinite(edited[static_cast<uint32_t>(id)] - loss));
+  }
+}
+
+void Sampler::State::ApplyMask(const TokenMask& mask) {
+  const auto allowed = mask.allowed();
+  KVRM_CHECK(allowed.size() >= (vocab + 63) / 64, "a token mask covers the vocabulary");
+  for (uint32_t i = 0; i < vocab; ++i) {
+    if (((allowed[i / 64] >> (i % 64)) & 1) == 0) edited[i] = kMasked;
+  }
+  std::fill(dirty.begin(), dirty.end(), uint8_t{1});
+}
+
+// Bias and penalties, then bans and the mask, on a copy; the row itself when there are none.
 View Sampler::State::Edit(const SamplingParams& params, const View& raw,
-                          std::span<const TokenId> history, std::span<const TokenId> banned,
-                          const TokenMask* mask) {
-  const bool penalise =
+                          std::span<const TokenId> history, uint32_t output_idx,
+                          std::span<const TokenId> banned, const TokenMask* mask) {
+  const auto output = history.last(std::min<size_t>(output_idx, history.size()));
+  const bool repetition =
       params.repetition_penalty != 1.0f && params.repetition_last_n > 0 && !history.empty();
-  if (!penalise && banned.empty() && mask == nullptr) return raw;
+  const bool counted =
+      (params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f) && !output.empty();
+  const bool restricted = !banned.empty() || mask != nullptr;
+  if (!repetition && !counted && !restricted && params.logit_bias.empty()) return raw;
   std::copy_n(raw.logits, vocab, edited.begin());
   std::copy_n(raw.panel_max, num_panels, edited_panels.begin());
-  if (penalise) ApplyPenalty(params, history);
+  for (const LogitBias& entry : params.logit_bias) {
+    if (!ValidId(entry.id)) continue;
+    Change(entry.id, ClampFinite(edited[static_cast<uint32_t>(entry.id)] + entry.bias));
+  }
+  if (repetition) PenaliseRepetition(params, history);
+  if (counted) PenaliseOutput(params, output);
   for (const TokenId id : banned) {
-    if (!ValidId(id)) continue;
-    edited[static_cast<uint32_t>(id)] = kMasked;
-    RefreshPanel(static_cast<uint32_t>(id) / kPanelColumns);
+    if (ValidId(id)) Change(id, kMasked);
   }
-  if (mask != nullptr) {
-    const auto allowed = mask->allowed();
-    KVRM_CHECK(allowed.size() >= (vocab + 63) / 64, "a token mask covers the vocabulary");
-    for (uint32_t i = 0; i < vocab; ++i) {
-      if (((allowed[i / 64] >> (i % 64)) & 1) == 0) edited[i] = kMasked;
-    }
-    for (uint32_t panel = 0; panel < num_panels; ++panel) RefreshPanel(panel);
-  }
+  if (mask != nullptr) ApplyMask(*mask);
+  RefreshPanels();
   return {edited.data(), edited_panels.data()};
 }
 
@@ -228,9 +279,10 @@ double Sampler::State::MassOfAll(const View& view) const {
   return sum;
 }
 
-// Moves to the front of candidates[0, count) the fewest best ones whose weights reach `target`, and
-// returns how many. Halves by selection instead of sorting: linear in count.
-uint32_t Sampler::State::CutByMass(uint32_t count, double target) {
+// Moves to the front of candidates[0, count) the fewest first ones, by `before`, whose weights
+// reach `target`, and returns how many. Halves by selection instead of sorting: linear in count.
+template <class Order>
+uint32_t Sampler::State::CutByMass(uint32_t count, double target, Order before) {
   constexpr uint32_t kSmall = 32;
   const auto first = candidates.begin();
   uint32_t begin = 0;
@@ -238,7 +290,7 @@ uint32_t Sampler::State::CutByMass(uint32_t count, double target) {
   double mass = 0;  // of [0, begin)
   while (end - begin > kSmall) {
     const uint32_t middle = begin + (end - begin) / 2;
-    std::nth_element(first + begin, first + middle, first + end, Better);
+    std::nth_element(first + begin, first + middle, first + end, before);
     double half = 0;
     for (uint32_t i = begin; i < middle; ++i) {
       half += weights[static_cast<uint32_t>(candidates[i].id)];
@@ -250,12 +302,50 @@ uint32_t Sampler::State::CutByMass(uint32_t count, double target) {
       begin = middle;
     }
   }
-  std::sort(first + begin, first + end, Better);
+  std::sort(first + begin, first + end, before);
   while (begin < end) {
     mass += weights[static_cast<uint32_t>(candidates[begin++].id)];
     if (mass >= target) break;
   }
   return begin;
+}
+
+// Locally typical: the fewest candidates whose surprise is nearest to the entropy of all of them
+// and whose weights reach the share `typical_p`. Replaces `mass` by that of what is kept.
+uint32_t Sampler::State::KeepTypical(uint32_t count, double typical_p, double temperature,
+                                     double* mass) {
+  double best = kMasked;
+  for (uint32_t i = 0; i < count; ++i) best = std::max<double>(best, candidates[i].logit);
+  const double log_mass = std::log(*mass);
+  double entropy = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    const auto id = static_cast<uint32_t>(candidates[i].id);
+    surprise[id] = log_mass - (candidates[i].logit - best) / temperature;
+    entropy += weights[id] / *mass * surprise[id];
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    double& distance = surprise[static_cast<uint32_t>(candidates[i].id)];
+    distance = std::abs(distance - entropy);
+  }
+  const auto nearer = [this](const Candidate& a, const Candidate& b) {
+    const double x = surprise[static_cast<uint32_t>(a.id)];
+    const double y = surprise[static_cast<uint32_t>(b.id)];
+    return x < y || (x == y && a.id < b.id);
+  };
+  const uint32_t kept = CutByMass(count, typical_p * *mass, nearer);
+  *mass = 0;
+  for (uint32_t i = 0; i < kept; ++i) *mass += weights[static_cast<uint32_t>(candidates[i].id)];
+  return kept;
+}
+
+// Those of candidates[0, count) whose weight is at least min_p times the largest of them.
+uint32_t Sampler::State::KeepLikely(uint32_t count, double min_p) {
+  const auto weight = [this](const Candidate& c) { return weights[static_cast<uint32_t>(c.id)]; };
+  double most = 0;
+  for (uint32_t i = 0; i < count; ++i) most = std::max(most, weight(candidates[i]));
+  const auto end = std::remove_if(candidates.begin(), candidates.begin() + count,
+                                  [&](const Candidate& c) { return weight(c) < min_p * most; });
+  return static_cast<uint32_t>(end - candidates.begin());
 }
 
 // Inverse distribution function over candidates[0, count) in ascending id order. A bitmap brings
@@ -289,9 +379,11 @@ TokenId Sampler::State::Draw(const SamplingParams& params, const View& view, uin
   const double temperature = params.temperature;
   const double best = Max(view);
   const bool limited = params.top_k > 0 && params.top_k < vocab;
+  const bool typical = params.typical_p < 1.0f;
   // What top-k, top-p and min-p keep are prefixes of one order, so together they keep the
   // shortest; min-p may therefore be applied first. Only the mass that top_p is a share of has to
-  // be that of the top-k survivors.
+  // be that of the top-k survivors. Typical-p keeps no prefix: then min-p waits for its turn.
+  const double early_min_p = typical ? 0.0 : params.min_p;
   uint32_t count = 0;
   double mass = 0;
   if (limited) {
@@ -300,24 +392,29 @@ TokenId Sampler::State::Draw(const SamplingParams& params, const View& view, uin
       const Candidate candidate = candidates[i];
       const double weight = std::exp((candidate.logit - best) / temperature);
       mass += weight;
-      if (weight < params.min_p) continue;
+      if (weight < early_min_p) continue;
       weights[static_cast<uint32_t>(candidate.id)] = weight;
       candidates[count++] = candidate;
     }
   } else {
-    count = GatherAbove(view, temperature, params.min_p, params.top_p < 1.0f ? &mass : nullptr);
+    const bool needs_mass = typical || params.top_p < 1.0f;
+    count = GatherAbove(view, temperature, early_min_p, needs_mass ? &mass : nullptr);
   }
-  if (params.top_p < 1.0f) count = CutByMass(count, double{params.top_p} * mass);
+  if (typical) {
+    count = KeepTypical(count, params.typical_p, temperature, &mass);
+    count = KeepLikely(count, params.min_p);
+  }
+  if (params.top_p < 1.0f) count = CutByMass(count, double{params.top_p} * mass, Better);
   return DrawFrom(count, UniformDraw(params.seed, params.choice, output_idx));
 }
 
 // Of the raw logits: what the model said, before penalties, masks and temperature.
-void Sampler::State::ReportLogprobs(const SamplingParams& params, const View& raw, Sample* sample) {
+void Sampler::State::ReportLogprobs(const View& raw, uint32_t num_top, Sample* sample) {
   const double best = Max(raw);
   const double log_sum = std::log(MassOfAll(raw));
   const auto logprob = [&](float logit) { return static_cast<float>(logit - best - log_sum); };
   sample->logprob = logprob(raw.logits[sample->id]);
-  const uint32_t count = GatherTop(raw, std::min(params.num_logprobs, vocab));
+  const uint32_t count = num_top == 0 ? 0 : GatherTop(raw, std::min(num_top, vocab));
   std::sort(candidates.begin(), candidates.begin() + count, Better);
   sample->top.reserve(count);
   for (uint32_t i = 0; i < count; ++i) {
@@ -335,23 +432,33 @@ Sample Sampler::Run(const SamplingParams& params, const float* logits, const flo
                     std::span<const TokenId> banned, const TokenMask* mask) {
   State& s = *state_;
   Sample sample;
-  View raw{logits, panel_max};
-  if (panel_max == nullptr) {
-    sample.ok = s.MakePanels(logits);
-    raw.panel_max = s.raw_panels.data();
-  } else {
-    sample.ok = std::all_of(panel_max, panel_max + s.num_panels,
-                            [](float value) { return std::isfinite(value); });
-  }
+  View raw{};
+  sample.ok = s.ReadRow(logits, panel_max, &raw);
   if (!sample.ok) return sample;
-  const View view = s.Edit(params, raw, history, banned, mask);
+  const View view = s.Edit(params, raw, history, output_idx, banned, mask);
   if (s.Max(view) == kMasked) {
     sample.ok = false;
     return sample;
   }
   sample.id = params.temperature == 0.0f ? s.Greedy(view) : s.Draw(params, view, output_idx);
   sample.ok = sample.id >= 0;
-  if (sample.ok && params.num_logprobs > 0) s.ReportLogprobs(params, raw, &sample);
+  if (sample.ok && params.num_logprobs > 0) s.ReportLogprobs(raw, params.num_logprobs, &sample);
+  return sample;
+}
+
+Sample Sampler::Score(const float* logits, const float* panel_max, TokenId target,
+                      uint32_t num_top) {
+  State& s = *state_;
+  KVRM_CHECK(s.ValidId(target), "a scored token is one of the vocabulary");
+  Sample sample;
+  View raw{};
+  sample.ok = s.ReadRow(logits, panel_max, &raw);
+  if (!sample.ok) return sample;
+  sample.id = target;
+  const float own = logits[target];
+  sample.rank = 1 + static_cast<uint32_t>(std::count_if(
+                        logits, logits + s.vocab, [own](float logit) { return logit > own; }));
+  s.ReportLogprobs(raw, num_top, &sample);
   return sample;
 }
 

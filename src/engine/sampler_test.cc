@@ -12,113 +12,12 @@
 #include <random>
 #include <set>
 
+#include "engine/sampler_oracle.h"
+
 namespace kvrm {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-SamplingParams Plain() {
-  SamplingParams params;
-  params.temperature = 1.0f;
-  params.top_k = 0;
-  params.top_p = 1.0f;
-  params.min_p = 0.0f;
-  return params;
-}
-
-std::vector<float> PanelMaxima(const std::vector<float>& logits) {
-  std::vector<float> panels;
-  for (size_t i = 0; i < logits.size(); i += 256) {
-    const auto end = logits.begin() + static_cast<long>(std::min(i + 256, logits.size()));
-    panels.push_back(*std::max_element(logits.begin() + static_cast<long>(i), end));
-  }
-  return panels;
-}
-
-struct BitMask final : TokenMask {
-  explicit BitMask(size_t vocab) : words((vocab + 63) / 64, 0) {}
-  void Allow(TokenId id) { words[static_cast<size_t>(id) / 64] |= uint64_t{1} << (id % 64); }
-  std::span<const uint64_t> allowed() const override { return words; }
-  std::vector<uint64_t> words;
-};
-
-// What the sampler must do, by sorting everything: the slow oracle.
-struct Oracle {
-  std::vector<float> logits;  // after penalties, bans and mask
-  struct Kept {
-    TokenId id;
-    double weight;
-  };
-  std::vector<Kept> kept;  // ascending ids
-  bool near_boundary = false;
-
-  Oracle(const SamplingParams& params, std::vector<float> raw, std::span<const TokenId> history,
-         std::span<const TokenId> banned, const TokenMask* mask)
-      : logits(std::move(raw)) {
-    const size_t last = std::min<size_t>(history.size(), params.repetition_last_n);
-    const std::set<TokenId> recent(history.end() - static_cast<long>(last), history.end());
-    for (const TokenId id : recent) {
-      float& logit = logits[static_cast<size_t>(id)];
-      logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
-    }
-    for (const TokenId id : banned) logits[static_cast<size_t>(id)] = -kInf;
-    for (size_t i = 0; mask != nullptr && i < logits.size(); ++i) {
-      if (((mask->allowed()[i / 64] >> (i % 64)) & 1) == 0) logits[i] = -kInf;
-    }
-    Keep(params);
-  }
-
-  std::vector<TokenId> Sorted() const {
-    std::vector<TokenId> order;
-    for (size_t i = 0; i < logits.size(); ++i) {
-      if (logits[i] != -kInf) order.push_back(static_cast<TokenId>(i));
-    }
-    std::sort(order.begin(), order.end(), [&](TokenId a, TokenId b) {
-      const float x = logits[static_cast<size_t>(a)];
-      const float y = logits[static_cast<size_t>(b)];
-      return x > y || (x == y && a < b);
-    });
-    return order;
-  }
-
-  void Keep(const SamplingParams& params) {
-    std::vector<TokenId> order = Sorted();
-    if (order.empty() || params.temperature == 0) return;
-    if (params.top_k > 0 && order.size() > params.top_k) order.resize(params.top_k);
-    const double best = logits[static_cast<size_t>(order[0])];
-    double mass = 0;
-    std::vector<double> weights;
-    for (const TokenId id : order) {
-      weights.push_back(
-          std::exp((logits[static_cast<size_t>(id)] - best) / double{params.temperature}));
-      mass += weights.back();
-    }
-    double sum = 0;
-    for (size_t i = 0; i < order.size(); ++i) {
-      if (params.top_p < 1.0f && sum >= double{params.top_p} * mass) break;
-      near_boundary |=
-          i > 0 && params.top_p < 1.0f && std::abs(sum - double{params.top_p} * mass) < 1e-9 * mass;
-      sum += weights[i];
-      if (weights[i] >= params.min_p) kept.push_back({order[i], weights[i]});
-    }
-    std::sort(kept.begin(), kept.end(), [](const Kept& a, const Kept& b) { return a.id < b.id; });
-  }
-
-  TokenId Choose(const SamplingParams& params, uint32_t output_idx) {
-    if (params.temperature == 0) return Sorted()[0];
-    double total = 0;
-    for (const Kept& k : kept) total += k.weight;
-    const double target = double{UniformDraw(params.seed, params.choice, output_idx)} * total;
-    double sum = 0;
-    for (const Kept& k : kept) {
-      if (std::abs(sum - target) < 1e-9 * total && sum > 0) near_boundary = true;
-      sum += k.weight;
-      if (sum > target) return k.id;
-    }
-    return kept.back().id;
-  }
-};
+using namespace testing;
 
 struct Trial {
   std::vector<float> logits;
@@ -150,6 +49,8 @@ Trial RandomTrial(std::mt19937& rng, uint32_t vocab) {
   constexpr std::array<float, 5> kTopP = {1.0f, 0.95f, 0.5f, 1e-9f, 0.999f};
   constexpr std::array<float, 5> kMinP = {0.0f, 0.05f, 0.3f, 1.0f, 1e-4f};
   constexpr std::array<float, 4> kPenalty = {1.0f, 1.3f, 0.7f, 5.0f};
+  constexpr std::array<float, 6> kTypical = {1.0f, 1.0f, 1.0f, 0.9f, 0.2f, 1e-6f};
+  constexpr std::array<float, 6> kCountPenalty = {0.0f, 0.0f, 0.0f, 0.5f, 2.0f, -2.0f};
   const std::array<uint32_t, 9> top_k = {0, 1, 2, 5, 40, vocab - 1, vocab, vocab + 1, 0xFFFFFFFFu};
   trial.params.temperature = kTemperatures[pick(kTemperatures.size())];
   trial.params.top_p = kTopP[pick(kTopP.size())];
@@ -157,6 +58,13 @@ Trial RandomTrial(std::mt19937& rng, uint32_t vocab) {
   trial.params.top_k = top_k[pick(top_k.size())];
   trial.params.repetition_penalty = kPenalty[pick(kPenalty.size())];
   trial.params.repetition_last_n = pick(12);
+  trial.params.typical_p = kTypical[pick(kTypical.size())];
+  trial.params.presence_penalty = kCountPenalty[pick(kCountPenalty.size())];
+  trial.params.frequency_penalty = kCountPenalty[pick(kCountPenalty.size())];
+  for (uint32_t i = pick(3) == 0 ? pick(6) : 0; i > 0; --i) {
+    const auto bias = static_cast<float>(pick(201)) - 100.0f;
+    trial.params.logit_bias.push_back({static_cast<TokenId>(pick(vocab)), bias});
+  }
   trial.params.seed = rng();
   trial.params.choice = pick(3);
   for (uint32_t i = pick(20); i > 0; --i) {
@@ -186,8 +94,8 @@ TEST(Sampler, EqualsTheOracleThatSortsEverything) {
       const TokenMask* mask = t.mask ? &*t.mask : nullptr;
       const std::vector<float> panels = PanelMaxima(t.logits);
       const std::vector<float> before = t.logits;
-      const uint32_t output_idx = rng() % 100;
-      Oracle oracle(t.params, t.logits, t.history, t.banned, mask);
+      const uint32_t output_idx = rng() % 25;
+      Oracle oracle(t.params, t.logits, t.history, t.banned, mask, output_idx);
       const Sample hinted = sampler.Run(t.params, t.logits.data(), panels.data(), t.history,
                                         output_idx, t.banned, mask);
       const Sample plain =
@@ -411,6 +319,7 @@ TEST(B040, EveryParameterOutOfRangeIsRefusedByName) {
   refused("temperature", [](SamplingParams& p, float x) { p.temperature = x; });
   refused("top_p", [](SamplingParams& p, float x) { p.top_p = x; });
   refused("min_p", [](SamplingParams& p, float x) { p.min_p = x; });
+  refused("typical_p", [](SamplingParams& p, float x) { p.typical_p = x; });
   refused("repetition_penalty", [](SamplingParams& p, float x) { p.repetition_penalty = x; });
   SamplingParams params;
   params.num_logprobs = 21;

@@ -9,7 +9,6 @@ namespace {
 
 // Bounds that only a message and a test need to know; the header states the ranges.
 constexpr float kMaxTemperature = 100.0f;
-constexpr uint32_t kMaxLogprobs = 20;
 
 std::string Show(double value) {
   char text[32];
@@ -19,6 +18,18 @@ std::string Show(double value) {
 
 Error OutOfRange(const char* name, double value, const char* range) {
   return InvalidInput(std::string(name) + " is " + Show(value) + ", but must be " + range);
+}
+
+Status CheckBiases(const std::vector<LogitBias>& biases) {
+  if (biases.size() > kMaxLogitBiases) {
+    return OutOfRange("logit_bias", static_cast<double>(biases.size()), "at most 300 entries");
+  }
+  for (const LogitBias& entry : biases) {
+    if (std::abs(entry.bias) <= kMaxLogitBias) continue;
+    const std::string name = "logit_bias of token " + std::to_string(entry.id);
+    return OutOfRange(name.c_str(), entry.bias, "a number from -100 to 100");
+  }
+  return Ok();
 }
 
 }  // namespace
@@ -37,10 +48,19 @@ Status CheckSampling(const SamplingParams& params) {
   if (!(params.repetition_penalty > 0.0f && std::isfinite(params.repetition_penalty))) {
     return OutOfRange("repetition_penalty", params.repetition_penalty, "a finite number above 0");
   }
-  if (params.num_logprobs > kMaxLogprobs) {
+  if (!(params.typical_p > 0.0f && params.typical_p <= 1.0f)) {
+    return OutOfRange("typical_p", params.typical_p, "a number above 0 and at most 1");
+  }
+  if (!(std::abs(params.presence_penalty) <= kMaxCountPenalty)) {
+    return OutOfRange("presence_penalty", params.presence_penalty, "a number from -2 to 2");
+  }
+  if (!(std::abs(params.frequency_penalty) <= kMaxCountPenalty)) {
+    return OutOfRange("frequency_penalty", params.frequency_penalty, "a number from -2 to 2");
+  }
+  if (params.num_logprobs > kMaxTopLogprobs) {
     return OutOfRange("num_logprobs", params.num_logprobs, "at most 20");
   }
-  return Ok();
+  return CheckBiases(params.logit_bias);
 }
 
 namespace {

@@ -100,6 +100,7 @@ Generation::Next Generation::OnToken(Choice& choice, uint32_t index, const Mailb
   ++choice.num_tokens;
   if (prepared_.request.logprobs) NoteToken(choice, event);
   if (IsEndToken(event.token)) return Next::kGoOn;
+  choice.text_stream.ArmStops(choice.num_tokens > prepared_.request.min_tokens);
   const std::string text = choice.text_stream.Push(event.token);
   if (!text.empty()) Emit(choice, index, text);
   if (!choice.text_stream.stopped()) return Next::kGoOn;

@@ -5,76 +5,12 @@
 #include <string>
 
 #include "server/json_body.h"
-#include "server/json_reader.h"
 #include "server/openai_fields.h"
-#include "server/openai_types.h"
+#include "server/openai_request_reader.h"
 #include "text/text_stream.h"
 
 namespace kvrm {
-namespace {
-
 namespace json = boost::json;
-
-constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
-
-class RequestReader {
- public:
-  RequestReader(Api api, const SamplingParams& defaults) {
-    out_.api = api;
-    out_.sampling = defaults;
-  }
-
-  std::variant<ParsedRequest, ApiError> Read(const json::object& body);
-
- private:
-  using Value = json::value;
-  using Method = void (RequestReader::*)(std::string_view, const Value&);
-  struct ReadField {
-    std::string_view name;
-    uint8_t apis;
-    Method read;
-  };
-  static const ReadField kFields[];
-
-  void Field(std::string_view name, const Value& v);
-  void CheckWhole();
-  void NoteUnknown(std::string name);
-
-  void Model(std::string_view name, const Value& v);
-  void Messages(std::string_view name, const Value& v);
-  void Message(const std::string& path, const Value& v);
-  void MessageField(const std::string& path, std::string_view key, const Value& v,
-                    ChatMessage& message);
-  void Content(const std::string& path, const Value& v, std::string& text);
-  void ContentPart(const std::string& path, const Value& v, std::string& text);
-  void PromptField(std::string_view name, const Value& v);
-  void Stream(std::string_view name, const Value& v);
-  void StreamOptions(std::string_view name, const Value& v);
-  void N(std::string_view name, const Value& v);
-  void MaxTokens(std::string_view name, const Value& v);
-  void MinTokens(std::string_view name, const Value& v);
-  void IgnoreEos(std::string_view name, const Value& v);
-  void Stop(std::string_view name, const Value& v);
-  void AddStop(const std::string& path, const Value& v);
-  void StopTokenIds(std::string_view name, const Value& v);
-  void Temperature(std::string_view name, const Value& v);
-  void TopP(std::string_view name, const Value& v);
-  void TopK(std::string_view name, const Value& v);
-  void MinP(std::string_view name, const Value& v);
-  void RepetitionPenalty(std::string_view name, const Value& v);
-  void RepeatLastN(std::string_view name, const Value& v);
-  void Seed(std::string_view name, const Value& v);
-  void ChatLogprobs(std::string_view name, const Value& v);
-  void TopLogprobs(std::string_view name, const Value& v);
-  void CompletionLogprobs(std::string_view name, const Value& v);
-
-  JsonReader reader_;
-  ParsedRequest out_;
-  std::optional<bool> chat_logprobs_;
-  std::optional<uint32_t> top_logprobs_;
-  std::optional<float> repetition_penalty_;  // by either name
-  bool has_stream_options_ = false;
-};
 
 const RequestReader::ReadField RequestReader::kFields[] = {
     {"model", kBoth, &RequestReader::Model},
@@ -93,9 +29,13 @@ const RequestReader::ReadField RequestReader::kFields[] = {
     {"top_p", kBoth, &RequestReader::TopP},
     {"top_k", kBoth, &RequestReader::TopK},
     {"min_p", kBoth, &RequestReader::MinP},
+    {"typical_p", kBoth, &RequestReader::TypicalP},
     {"repetition_penalty", kBoth, &RequestReader::RepetitionPenalty},
     {"repeat_penalty", kBoth, &RequestReader::RepetitionPenalty},
     {"repeat_last_n", kBoth, &RequestReader::RepeatLastN},
+    {"presence_penalty", kBoth, &RequestReader::PresencePenalty},
+    {"frequency_penalty", kBoth, &RequestReader::FrequencyPenalty},
+    {"logit_bias", kBoth, &RequestReader::LogitBiases},
     {"seed", kBoth, &RequestReader::Seed},
     {"logprobs", kChatOnly, &RequestReader::ChatLogprobs},
     {"logprobs", kCompletionsOnly, &RequestReader::CompletionLogprobs},
@@ -333,133 +273,6 @@ void RequestReader::N(std::string_view name, const Value& v) {
   int64_t n = 0;
   if (reader_.Int(name, v, 1, kMaxN, n)) out_.n = static_cast<uint32_t>(n);
 }
-
-void RequestReader::MaxTokens(std::string_view name, const Value& v) {
-  int64_t tokens = 0;
-  if (!reader_.Int(name, v, -1, kInt64Max, tokens)) return;
-  if (tokens == 0) {
-    reader_.Fail(name, "0 is not at least 1, nor -1 for no limit");
-    return;
-  }
-  constexpr int64_t kNoLimit = std::numeric_limits<uint32_t>::max();
-  const auto wanted = static_cast<uint32_t>(tokens < 0 ? kNoLimit : std::min(tokens, kNoLimit));
-  if (out_.max_tokens && *out_.max_tokens != wanted) {
-    reader_.Fail(name, "max_tokens and max_completion_tokens disagree");
-    return;
-  }
-  out_.max_tokens = wanted;
-}
-
-void RequestReader::MinTokens(std::string_view name, const Value& v) {
-  int64_t tokens = 0;
-  if (reader_.Int(name, v, 0, std::numeric_limits<uint32_t>::max(), tokens)) {
-    out_.min_tokens = static_cast<uint32_t>(tokens);
-  }
-}
-
-void RequestReader::IgnoreEos(std::string_view name, const Value& v) {
-  reader_.Bool(name, v, out_.ignore_eos);
-}
-
-void RequestReader::Stop(std::string_view name, const Value& v) {
-  const auto* list = v.if_array();
-  if (list == nullptr) {
-    AddStop(std::string(name), v);
-    return;
-  }
-  if (list->size() > kMaxStops) {
-    reader_.Fail(name, std::to_string(list->size()) + " stop strings, at most " +
-                           std::to_string(kMaxStops) + " are taken");
-  }
-  for (size_t i = 0; i < list->size() && reader_.ok(); ++i) AddStop(PathOf(name, i), (*list)[i]);
-}
-
-void RequestReader::AddStop(const std::string& path, const Value& v) {
-  std::string stop;
-  if (!reader_.String(path, v, stop)) return;
-  if (stop.empty()) {
-    reader_.Fail(path, "is empty");
-  } else if (stop.size() > kMaxStopBytes) {
-    reader_.Fail(path, std::to_string(stop.size()) + " bytes, at most " +
-                           std::to_string(kMaxStopBytes) + " are taken");
-  } else {
-    out_.stop.push_back(std::move(stop));
-  }
-}
-
-void RequestReader::StopTokenIds(std::string_view name, const Value& v) {
-  if (const auto* list = v.if_array()) {
-    reader_.TokenIds(name, *list, kMaxStopTokens, out_.stop_token_ids);
-  } else {
-    reader_.WrongType(name, "an array of token ids", v);
-  }
-}
-
-void RequestReader::Temperature(std::string_view name, const Value& v) {
-  reader_.Number(name, v, 0, JsonReader::Low::kInclusive, 100, out_.sampling.temperature);
-}
-
-void RequestReader::TopP(std::string_view name, const Value& v) {
-  reader_.Number(name, v, 0, JsonReader::Low::kExclusive, 1, out_.sampling.top_p);
-}
-
-// 0 and -1 mean off; more than the vocabulary means off too.
-void RequestReader::TopK(std::string_view name, const Value& v) {
-  int64_t k = 0;
-  if (!reader_.Int(name, v, -1, kInt64Max, k)) return;
-  constexpr int64_t kMax = std::numeric_limits<uint32_t>::max();
-  out_.sampling.top_k = static_cast<uint32_t>(std::clamp<int64_t>(k, 0, kMax));
-}
-
-void RequestReader::MinP(std::string_view name, const Value& v) {
-  reader_.Number(name, v, 0, JsonReader::Low::kInclusive, 1, out_.sampling.min_p);
-}
-
-void RequestReader::RepetitionPenalty(std::string_view name, const Value& v) {
-  float penalty = 1;
-  if (!reader_.Number(name, v, 0, JsonReader::Low::kExclusive, 100, penalty)) return;
-  if (repetition_penalty_ && *repetition_penalty_ != penalty) {
-    reader_.Fail(name, "repetition_penalty and repeat_penalty disagree");
-    return;
-  }
-  repetition_penalty_ = penalty;
-  out_.sampling.repetition_penalty = penalty;
-}
-
-void RequestReader::RepeatLastN(std::string_view name, const Value& v) {
-  int64_t tokens = 0;
-  constexpr int64_t kWhole = std::numeric_limits<uint32_t>::max();  // -1: the whole context
-  if (!reader_.Int(name, v, -1, kWhole, tokens)) return;
-  out_.sampling.repetition_last_n = static_cast<uint32_t>(tokens < 0 ? kWhole : tokens);
-}
-
-void RequestReader::Seed(std::string_view name, const Value& v) {
-  if (const auto* large = v.if_uint64()) {
-    out_.seed = *large;
-    return;
-  }
-  int64_t seed = 0;
-  if (!reader_.Int(name, v, std::numeric_limits<int64_t>::min(), kInt64Max, seed)) return;
-  // -1 asks for any seed, as llama-server has it.
-  if (seed != -1) out_.seed = static_cast<uint64_t>(seed);
-}
-
-void RequestReader::ChatLogprobs(std::string_view name, const Value& v) {
-  bool wanted = false;
-  if (reader_.Bool(name, v, wanted)) chat_logprobs_ = wanted;
-}
-
-void RequestReader::TopLogprobs(std::string_view name, const Value& v) {
-  int64_t top = 0;
-  if (reader_.Int(name, v, 0, kMaxLogprobs, top)) top_logprobs_ = static_cast<uint32_t>(top);
-}
-
-void RequestReader::CompletionLogprobs(std::string_view name, const Value& v) {
-  int64_t top = 0;
-  if (reader_.Int(name, v, 0, kMaxLogprobs, top)) out_.logprobs = static_cast<uint32_t>(top);
-}
-
-}  // namespace
 
 std::variant<ParsedRequest, ApiError> ParseRequest(Api api, std::string_view body,
                                                    const SamplingParams& defaults) {

@@ -64,7 +64,8 @@ TEST(OpenAiRequest, AbsentAndNullFieldsKeepTheirDefault) {
 
 TEST(OpenAiRequest, EveryFieldOfTheSamplerIsRead) {
   const auto r = Good(Parse(Api::kChat, Chat(R"("model":"m","temperature":0.25,"top_p":0.5,
-    "top_k":7,"min_p":0.125,"repetition_penalty":1.5,"repeat_last_n":9,"seed":42,"min_tokens":3,
+    "top_k":7,"min_p":0.125,"typical_p":0.75,"presence_penalty":-2,"frequency_penalty":1.5,
+    "logit_bias":{"50":-100,"7":0.5},"repetition_penalty":1.5,"repeat_last_n":9,"seed":42,"min_tokens":3,
     "max_completion_tokens":12,"ignore_eos":true,"stop":["a","b"],"stop_token_ids":[5,6],"n":2,
     "stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true},
     "logprobs":true,"top_logprobs":4)")));
@@ -73,6 +74,13 @@ TEST(OpenAiRequest, EveryFieldOfTheSamplerIsRead) {
   EXPECT_EQ(r.sampling.top_p, 0.5f);
   EXPECT_EQ(r.sampling.top_k, 7u);
   EXPECT_EQ(r.sampling.min_p, 0.125f);
+  EXPECT_EQ(r.sampling.typical_p, 0.75f);
+  EXPECT_EQ(r.sampling.presence_penalty, -2.0f);
+  EXPECT_EQ(r.sampling.frequency_penalty, 1.5f);
+  ASSERT_EQ(r.sampling.logit_bias.size(), 2u);
+  EXPECT_EQ(r.sampling.logit_bias[0].id, 50);
+  EXPECT_EQ(r.sampling.logit_bias[0].bias, -100.0f);
+  EXPECT_EQ(r.sampling.logit_bias[1].id, 7);
   EXPECT_EQ(r.sampling.repetition_penalty, 1.5f);
   EXPECT_EQ(r.sampling.repetition_last_n, 9u);
   EXPECT_EQ(r.seed, 42u);
@@ -152,15 +160,11 @@ TEST(OpenAiRequest, WhatIsNotOfferedIsRefusedUnlessItAsksForNothing) {
       {R"("tools":[])", R"("tools":[{"type":"function"}])"},
       {R"("tool_choice":"auto")", R"("tool_choice":"required")"},
       {R"("response_format":{"type":"text"})", R"("response_format":{"type":"json_object"})"},
-      {R"("logit_bias":{})", R"("logit_bias":{"5":1})"},
-      {R"("presence_penalty":0)", R"("presence_penalty":0.5)"},
-      {R"("frequency_penalty":0.0)", R"("frequency_penalty":-1)"},
       {R"("best_of":1)", R"("best_of":2)"},
       {R"("suffix":"")", R"("suffix":"x")"},
       {R"("echo":false)", R"("echo":true)"},
       {R"("modalities":["text"])", R"("modalities":["text","audio"])"},
       {R"("audio":null)", R"("audio":{"voice":"x"})"},
-      {R"("typical_p":1)", R"("typical_p":0.5)"},
       {R"("skip_special_tokens":true)", R"("skip_special_tokens":false)"},
       {R"("grammar":"")", R"("grammar":"root ::= x")"},
       {R"("chat_template_kwargs":{})", R"("chat_template_kwargs":{"enable_thinking":false})"},
@@ -245,7 +249,7 @@ TEST(B039, BadBytesAnywhereAreRefusedInValidUtf8) {
 }
 
 TEST(B040, NumbersThatAreNoneAreRefusedByName) {
-  const char* const fields[] = {"temperature", "top_p", "min_p", "repetition_penalty"};
+  const char* const fields[] = {"temperature", "top_p", "min_p", "typical_p", "repetition_penalty"};
   const char* const values[] = {"NaN",     "Infinity", "-Infinity", "1e999", "-1e999",
                                 "\"nan\"", "-1",       "-1e-9",     "true",  "1e6"};
   for (const char* field : fields) {
@@ -258,6 +262,20 @@ TEST(B040, NumbersThatAreNoneAreRefusedByName) {
     }
     Good(Parse(Api::kChat, Chat("\"" + std::string(field) + "\":1e-6")));
     Good(Parse(Api::kChat, Chat("\"" + std::string(field) + "\":null")));
+  }
+}
+
+TEST(B040, PenaltiesOfTheOutputOutOfRangeAreRefusedByName) {
+  for (const std::string field : {"presence_penalty", "frequency_penalty"}) {
+    for (const char* value : {"NaN", "1e999", "-1e999", "\"1\"", "-2.01", "2.01", "true", "1e6"}) {
+      const ApiError error = Bad(Parse(Api::kChat, Chat("\"" + field + "\":" + value)));
+      if (error.code != "invalid_json") {
+        EXPECT_EQ(error.param, field) << value;
+      }
+    }
+    for (const char* value : {"-2", "2", "0", "1e-6", "null"}) {
+      Good(Parse(Api::kChat, Chat("\"" + field + "\":" + value)));
+    }
   }
 }
 

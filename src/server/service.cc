@@ -98,6 +98,12 @@ std::variant<PreparedRequest, ApiError> Service::Prepare(ParsedRequest request) 
     }
     prepared.end_tokens.push_back(id);
   }
+  for (const LogitBias& entry : request.sampling.logit_bias) {
+    if (static_cast<uint32_t>(entry.id) < tokenizer_.vocab_size()) continue;
+    return BadField(
+        "logit_bias." + std::to_string(entry.id),
+        "the token id is outside the vocabulary of " + std::to_string(tokenizer_.vocab_size()));
+  }
   const size_t num_prompts = request.api == Api::kChat ? 1 : request.prompts.size();
   for (size_t i = 0; i < num_prompts; ++i) {
     const std::string path = num_prompts == 1 ? "prompt" : "prompt[" + std::to_string(i) + "]";

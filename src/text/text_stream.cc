@@ -61,7 +61,7 @@ std::string TextStream::Release(bool final) {
   size_t best_begin = 0;
   size_t best_end = std::string::npos;
   for (const std::string& stop : stops_) {
-    const size_t begin = held_.find(stop);
+    const size_t begin = armed_ ? held_.find(stop) : std::string::npos;
     if (begin == std::string::npos) continue;
     const size_t end = begin + stop.size();
     if (end < best_end || (end == best_end && begin < best_begin)) {

@@ -1,9 +1,9 @@
 // From a stream of token ids to text that may be sent: never half a UTF-8 character, never a prefix
 // of a stop string. One object per generated choice; thread-compatible.
 //
-// Law: the concatenation of all Push() and Finish() results equals the bytes of all tokens one
-// after the other, cut before the first stop string, whatever the token boundaries. Invalid UTF-8
-// becomes U+FFFD, maximal subparts, as Python's errors="replace" does.
+// Law (stops armed throughout): the concatenation of all Push() and Finish() results equals the
+// bytes of all tokens one after the other, cut before the first stop string, whatever the token
+// boundaries. Invalid UTF-8 becomes U+FFFD, maximal subparts, as Python's errors="replace" does.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,9 @@ class TextStream {
   // `tokenizer` outlives the stream. `stops`: texts that end the generation, none empty.
   TextStream(const Tokenizer& tokenizer, std::vector<std::string> stops);
 
+  // Whether a stop string that is complete now ends the text; at first it does. Without, what looks
+  // like the beginning of one is still held, so that one which a later token completes is found.
+  void ArmStops(bool armed) { armed_ = armed; }
   // Adds a token; returns the text that can be sent now (may be empty).
   std::string Push(TokenId id);
   // Adds raw bytes instead of a token (same rules).
@@ -37,6 +40,7 @@ class TextStream {
   std::vector<std::string> stops_;
   std::string bytes_;  // undecoded tail: an incomplete character
   std::string held_;   // decoded text that may be the beginning of a stop string
+  bool armed_ = true;
   bool stopped_ = false;
   std::string matched_stop_;
 };

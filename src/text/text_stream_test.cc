@@ -51,6 +51,23 @@ std::vector<std::string> CutAtRandom(const std::string& bytes, std::mt19937& ran
   return parts;
 }
 
+// Pushes each part with stops armed or not.
+TEST(TextStream, AStopThatIsCompleteWhileUnarmedIsText) {
+  const auto stream = [](const std::vector<std::pair<std::string, bool>>& parts) {
+    TextStream text(SmallTokenizer(), {"aba"});
+    std::string sent;
+    for (const auto& [part, armed] : parts) {
+      text.ArmStops(armed);
+      sent += text.PushBytes(part);
+    }
+    return sent + text.Finish() + (text.stopped() ? "!" : "");
+  };
+  EXPECT_EQ(stream({{"xabay", false}, {"z", true}}), "xabayz");
+  EXPECT_EQ(stream({{"xab", false}, {"a", true}}), "x!") << "begun unarmed, complete armed";
+  EXPECT_EQ(stream({{"xaba", false}, {"ba", true}}), "xab!") << "the end of one begins another";
+  EXPECT_EQ(stream({{"xaba", true}, {"ba", false}}), "x!");
+}
+
 // B034: stop strings.
 TEST(B034, AStopOverSeveralTokensIsFoundAndNothingOfItLeaks) {
   EXPECT_EQ(Stream({"7", " ", "8", " ", "9", " ", "10", " ", "11", " 12"}, {"9 10 11"}),

@@ -16,6 +16,27 @@ from program import (GREEDY, PROGRAM, ROOT, WithRandomModel, environment, json_l
 class Cli(WithRandomModel):
     # ---- generate
 
+    def test_SamplingFlagsReachTheDraw(self):
+        def answer(*words):
+            (line,) = json_lines(self.generate("-p", "abc", "-n", "8", *GREEDY, *words))
+            return line["tokens"]
+
+        plain = answer()
+        self.assertEqual(answer("--logit-bias", "7+100"), [7] * 8)
+        self.assertNotIn(plain[0], answer("-l", f"{plain[0]}-100"))
+        self.assertEqual(answer("--presence-penalty", "0", "--frequency-penalty", "0"), plain)
+        forced = answer("--logit-bias", "7+100", "--logit-bias", "8+99.5", "--frequency-penalty", "2")
+        self.assertEqual(set(forced), {7, 8})
+        self.assertEqual(answer("--repeat-last-n", "-1"), plain)
+
+    def test_SamplingFlagsOutOfRangeAreUsageErrors(self):
+        for words in (("--logit-bias", "x"), ("--logit-bias", "5"), ("--logit-bias", "5+101"),
+                      ("--logit-bias", "5+nan"), ("--logit-bias", "5+"), ("--logit-bias", "5--1"),
+                      ("--presence-penalty", "3"), ("--typical", "0")):
+            result = run("generate", "-m", self.model, "-p", "abc", *words)
+            self.assertEqual(result.returncode, 2, words)
+            self.assertIn(words[0], result.stderr.decode())
+
     def test_GenerateJsonHasIdsTextReasonAndTimings(self):
         result = self.generate("-p", "abc", "-n", "5", *GREEDY)
         self.assert_ok(result)
