@@ -42,11 +42,13 @@ constexpr CommandSpec kCommands[] = {
     {kBenchPrefill, "bench prefill", "", "Time the prefill of one prompt.",
      "Beside the figure stands its floor: the operations of the prompt over the arithmetic peak "
      "measured in the same run."},
-    {kBenchVersus, "bench versus", "", "The same rows beside llama.cpp, interleaved.",
-     "Runs decode of 1 stream, 8 distinct streams x 512 tokens and prefill 512, here and with the "
-     "rival binaries that `tools/rivals` builds, over file types, flash attention on and off, and "
-     "keys and values in f16 and q8_0; "
-     "prints the best peer of each row with its command, and the ratio."},
+    {kBenchVersus, "bench versus", "",
+     "The same rows beside llama.cpp, ik_llama.cpp and OpenVINO GenAI, interleaved.",
+     "Decode of B distinct streams with L tokens in the cache, and prefill, here and with the "
+     "rivals that `tools/rivals` installs. Each setting of a rival (file type, flash attention, "
+     "format of keys and values, build, one thread or all) is screened; the fastest run in turn "
+     "with kvrm. Prints for each row and family of rivals the ratio, the goal, the floors and the "
+     "rival's command. A file type that loses more than 1 % of perplexity is shown, not counted."},
     {kBenchHeart, "bench heart", "", "Time pager and frame alone, against their goals.",
      "No model, no kernels: nanoseconds of each verb; edit + commit + publish against sequences "
      "and context; prefix match against the pool; and where pages lie after a million joins, forks "
@@ -194,6 +196,10 @@ constexpr OptionSpec kOptions[] = {
     {"rivals", '\0', "", kText, kSetting, false, 0, 0, "", "", "DIR",
      "where llama-bench, llama-batched-bench and the models lie; default: where `tools/rivals` "
      "puts them", kBenchVersus},
+    {"rows", '\0', "", kText, kInvocation, false, 0, 0, "", "default", "LIST",
+     "rows by key, with commas; `default` (five) or `all` (long prompts, deep caches) stand for several", kBenchVersus},
+    {"out", '\0', "", kText, kInvocation, false, 0, 0, "", "", "FILE.json",
+     "keep the rows there as they are done; rows that it holds are not run again", kBenchVersus},
     {"quick", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
      "smaller sizes: seconds, not minutes", kBenchHeart},
     {"part", '\0', "", kChoice, kInvocation, false, 0, 0, "all|verbs|steps|match|churn", "all", "PART",
@@ -205,7 +211,9 @@ constexpr OptionSpec kOptions[] = {
     {"speed", '\0', "", kFloat, kInvocation, false, 0.000001, 1000000, "", "1", "X",
      "multiplies the rate of all open arrivals, of traces too", kBenchServe},
     {"data", '\0', "", kText, kSetting, false, 0, 0, "", "", "DIR",
-     "where traces are looked up that do not lie beside the workload", kBenchServe},
+     "serve: where traces are looked up that do not lie beside the workload; versus: where "
+     "wikitext2/wiki.test.raw lies, by which the rivals' files are judged",
+     kBenchServe | kBenchVersus},
     {"model-id", '\0', "", kText, kInvocation, false, 0, 0, "", "", "NAME",
      "model to ask for; default: the first that the server lists", kBenchServe},
     {"header", '\0', "", kText, kInvocation, true, 0, 0, "", "", "'NAME: VALUE'",

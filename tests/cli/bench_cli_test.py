@@ -77,37 +77,77 @@ class Cli(WithRandomModel):
         self.assert_fails(run("bench", "versus", "-m", self.model, "--rivals", self.path("none")), 1,
                           "`tools/rivals`")
 
-    def test_VersusTakesTheFastestPeerSettingOfEachRow(self):
-        # Peers that print what their real models print; which setting is fastest depends on the row.
+    def rivals(self, script_of):
+        """A model in two file types, and peers that print what their real models print."""
         rivals = self.path("rivals") / "bin"
         rivals.mkdir(parents=True, exist_ok=True)
         for name, answer in (("llama-bench", '[{"samples_ts": [%s, 1, 1e9]}]'),
                              ("llama-batched-bench", '{"speed_tg": %s}')):
             program = rivals / name
-            program.write_text(
-                '#!/bin/sh\nrate=10\n'
-                'case "$*" in *Q8_0*"-fa off"*) rate=30;; *Q4_0*"-fa on"*) rate=20;; esac\n'
-                'case "$*" in *Q4_0*"-npl 8"*"-fa on -ctk q8_0"*) rate=40;; esac\n'
-                f"printf '{answer}\\n' $rate\n")
+            program.write_text("#!/bin/sh\n" + script_of(name, answer))
             program.chmod(0o755)
         model = self.path("long.Q4_0.gguf")
         subprocess.run([WRITE_RANDOM_MODEL, model, "1024"], check=True)
         self.path("long.Q8_0.gguf", model.read_bytes())
-        words = ("bench", "versus", "-m", model, "--rivals", rivals, "-r", "1", "-t", "1")
-        result = run(*words, "--json")
+        return model, rivals
+
+    def test_VersusTakesTheFastestPeerSettingOfEachRow(self):
+        # Which setting is fastest depends on the row.
+        model, rivals = self.rivals(
+            lambda name, answer:
+            'rate=10\n'
+            'case "$*" in *Q8_0*"-fa off"*) rate=30;; *Q4_0*"-fa on"*) rate=20;; esac\n'
+            'case "$*" in *Q4_0*"-npl 8"*"-fa on -ctk q8_0"*) rate=40;; esac\n'
+            f"printf '{answer}\\n' $rate\n")
+        result = run("bench", "versus", "-m", model, "--rivals", rivals, "-r", "1", "-t", "1",
+                     "--rows", "1x512,8x512,prefill512", "--json")
         self.assert_ok(result)
         rows = json.loads(result.stdout)["rows"]
-        self.assertEqual([row["best_peer"]["setting"].split(" (")[0] for row in rows],
-                         ["Q8_0, fa off, KV f16", "Q4_0, fa on, KV q8_0", "Q8_0, fa off, KV f16",
-                          "Q8_0, fa off, KV f16"])
-        for row in rows:
+        self.assertEqual([row["key"] for row in rows], ["1x512", "8x512", "prefill512"])
+        peers = [row["families"][0] for row in rows]
+        self.assertEqual([peer["best"]["setting"].split(" (")[0] for peer in peers],
+                         ["Q8_0, fa off, KV f16", "Q4_0, fa on, KV q8_0", "Q8_0, fa off, KV f16"])
+        for row, peer in zip(rows, peers):
             self.assertEqual(len(row["screened_tokens_per_s"]), 6)
-            self.assertGreater(row["best_peer_floor"]["ms"], 0)
-            self.assertAlmostEqual(row["ratio"], row["kvrm"]["median"] / row["best_peer"]["median"])
-        text = run(*words)
-        self.assert_ok(text)
-        self.assertIn("best peer t/s", text.stdout.decode())
-        self.assertIn("8 streams x 512 over 1 stream x 512:", text.stdout.decode())
+            self.assertGreater(peer["floor"]["ms"], 0)
+            self.assertAlmostEqual(peer["ratio"], row["kvrm"]["median"] / peer["best"]["median"])
+
+    def test_VersusKeepsRowsAndDoesNotRunThemAgain(self):
+        model, rivals = self.rivals(lambda name, answer: f"printf '{answer}\\n' 10\n")
+        sheet = self.path("sheet.json")
+        words = ("bench", "versus", "-m", model, "--rivals", rivals, "-r", "1", "-t", "1", "--out",
+                 sheet)
+        self.assert_ok(run(*words, "--rows", "1x512"))
+        kept = json.loads(sheet.read_text())["rows"][0]
+        result = run(*words, "--rows", "1x512,8x512")
+        self.assert_ok(result)
+        self.assertEqual([row["key"] for row in json.loads(sheet.read_text())["rows"]],
+                         ["1x512", "8x512"])
+        self.assertEqual(json.loads(sheet.read_text())["rows"][0], kept)
+        text = result.stdout.decode()
+        self.assertIn("8 streams x 512 over 1 stream x 512:", text)
+        self.assertIn("not measured (no text)", text)
+        self.assert_fails(run(*words, "--rows", "9x9"), 1, "'9x9' is none of")
+
+    def test_VersusShowsAFileThatLosesTooMuchAndDoesNotCountIt(self):
+        model, rivals = self.rivals(lambda name, answer:
+                                    'rate=10\ncase "$*" in *Q8_0*) rate=90;; esac\n'
+                                    f"printf '{answer}\\n' $rate\n")
+        data = self.path("data") / "wikitext2"
+        data.mkdir(parents=True, exist_ok=True)
+        data.joinpath("wiki.test.raw").write_text("x" * 9000)
+        size = model.stat().st_size
+        rivals.parent.joinpath("perplexity.json").write_text(json.dumps({
+            f"long.Q4_0.gguf, {size} bytes, f32": 20, f"long.Q4_0.gguf, {size} bytes, auto": 20.1,
+            f"long.Q8_0.gguf, {size} bytes, auto": 24}))
+        result = run("bench", "versus", "-m", model, "--rivals", rivals.parent, "-r", "1", "-t", "1",
+                     "--data", data.parent, "--rows", "1x512")
+        self.assert_ok(result)
+        text = result.stdout.decode()
+        self.assertIn("Q8_0 +20.00 %", text)
+        self.assertIn("not counted, decode, 1 stream x 512: Q8_0, fa on, KV f16 (rivals), 90.0 t/s",
+                      text)
+        self.assertIn("| Q4_0, fa ", text)
 
     # ---- bench serve
 

@@ -1,0 +1,237 @@
+#include "bench/versus_run.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "bench/ceilings.h"
+#include "bench/machine.h"
+#include "bench/quiet_gate.h"
+#include "bench/result.h"
+#include "bench/statistics.h"
+#include "bench/subprocess.h"
+
+namespace kvrm::cli {
+namespace {
+
+namespace json = boost::json;
+
+constexpr size_t kFinalists = 2;  // of a family
+
+Status RunOnce(Measured& measured, const std::vector<std::string>& command) {
+  KVRM_ASSIGN_OR_RETURN(measured.last_output, RunProgram(command));
+  const auto rate = ParseTokensPerSecond(measured.contender.kind, measured.last_output);
+  if (!rate.ok()) {
+    return InvalidInput("'" + CommandLine(command) + "': " + rate.error().message);
+  }
+  measured.tokens_per_s.push_back(*rate);
+  std::fprintf(stderr, "  %-32s %9.1f t/s\n", measured.contender.name.c_str(), *rate);
+  return Ok();
+}
+
+bool Faster(const Measured& a, const Measured& b) { return a.median() > b.median(); }
+
+// Runs each once. A setting that fails (a file type that a build cannot run) is left out with a
+// note.
+std::vector<Measured> RunScreening(const std::vector<Contender>& contenders, RowResult& result) {
+  std::vector<Measured> measured;
+  for (const Contender& contender : contenders) {
+    Measured one{contender, {}, {}};
+    if (const Status ran = RunOnce(one, contender.screening); !ran.ok()) {
+      std::fprintf(stderr, "  left out: %s\n", ran.error().message.c_str());
+      continue;
+    }
+    result.screened.emplace_back(contender.name, one.tokens_per_s[0]);
+    measured.push_back(std::move(one));
+  }
+  return measured;
+}
+
+class Screening {
+ public:
+  Screening(const VersusSetting& setting, RowResult& result) : setting_(setting), result_(result) {}
+
+  // The family's finalists, without samples. Empty: nothing of it ran.
+  FamilyResult Run(Family family, const std::vector<Contender>& contenders) {
+    FamilyResult found{.family = family};
+    std::vector<Contender> of_family;
+    for (const Contender& contender : contenders) {
+      if (contender.family == family) of_family.push_back(contender);
+    }
+    std::vector<Measured> counted;
+    for (Measured& one : RunScreening(of_family, result_)) {
+      if (Counts(one.contender)) {
+        counted.push_back(std::move(one));
+      } else if (one.median() > found.uncounted_tokens_per_s) {
+        found.uncounted = one.contender.name;
+        found.uncounted_tokens_per_s = one.median();
+      }
+    }
+    std::sort(counted.begin(), counted.end(), Faster);
+    counted.resize(std::min(counted.size(), kFinalists));
+    TryOneThread(counted);
+    for (Measured& one : counted) {
+      one.tokens_per_s.clear();
+      found.finalists.push_back(std::move(one));
+    }
+    return found;
+  }
+
+ private:
+  bool Counts(const Contender& contender) const {
+    const auto loss = setting_.loss.find(FileType(contender.model));
+    return loss == setting_.loss.end() || loss->second <= kMostLoss;
+  }
+
+  // Of the fastest settings, whether they run faster alone; all settings twice would take too long.
+  void TryOneThread(std::vector<Measured>& counted) {
+    if (setting_.threads == 1) return;
+    std::vector<Contender> alone;
+    for (const Measured& one : counted) alone.push_back(WithThreads(one.contender, 1));
+    for (Measured& one : RunScreening(alone, result_)) counted.push_back(std::move(one));
+    std::sort(counted.begin(), counted.end(), Faster);
+    counted.resize(std::min(counted.size(), kFinalists));
+  }
+
+  const VersusSetting& setting_;
+  RowResult& result_;
+};
+
+// The settings of another row's finalists.
+FamilyResult TakeOver(Family family, const std::vector<Contender>& contenders,
+                      const std::vector<std::string>& names) {
+  FamilyResult found{.family = family};
+  for (const std::string& name : names) {
+    for (const Contender& contender : contenders) {
+      if (contender.name == name) found.finalists.push_back({contender, {}, {}});
+      const Contender alone = WithThreads(contender, 1);
+      if (alone.name == name) found.finalists.push_back({alone, {}, {}});
+    }
+  }
+  return found;
+}
+
+// The peer's own: the bytes of its file once and of its keys and values (as many as ours, in its
+// format), over the bandwidth at that working set; or our operations at the peak of its arithmetic.
+std::optional<FloorShare> PeerFloor(const RowResult& result, const Measured& peer,
+                                    uint32_t threads) {
+  const auto output = json::parse(result.own.last_output).as_object();
+  const auto* own = output.if_contains("floor");
+  if (own == nullptr) return std::nullopt;
+  FloorShare floor;
+  if (result.row.prefill) {
+    floor.ms = own->at("ms").to_number<double>();
+    if (FileType(peer.contender.model) == "F16") {
+      floor.ms = 1e3 * own->at("operations").to_number<double>() /
+                 MeasureArithmeticPeak(threads).float_ops_per_s;
+    }
+    floor.share = floor.ms * peer.median() / (1e3 * result.row.tokens);
+    return floor;
+  }
+  std::error_code error;
+  const uint64_t weight_bytes = std::filesystem::file_size(peer.contender.model, error);
+  if (error) return std::nullopt;
+  const double kv_bytes =
+      own->at("kv_bytes").to_number<double>() * (peer.contender.kv_q8_0 ? 34.0 / 64.0 : 1.0);
+  const uint64_t bytes = weight_bytes + static_cast<uint64_t>(kv_bytes);
+  floor.ms = 1e3 * static_cast<double>(bytes) / MeasureReadBandwidth(bytes, threads);
+  floor.share = floor.ms * peer.median() / (1e3 * result.row.num_seqs);
+  return floor;
+}
+
+Status RunRounds(const VersusSetting& setting, RowResult& result) {
+  const QuietGate gate;
+  for (int64_t round = 0; round < setting.rounds; ++round) {
+    std::fprintf(stderr, "%s: round %s of %s\n", result.row.name.c_str(),
+                 std::to_string(round + 1).c_str(), std::to_string(setting.rounds).c_str());
+    KVRM_RETURN_IF_ERROR(RunOnce(result.own, result.own.contender.command));
+    for (FamilyResult& family : result.families) {
+      for (Measured& peer : family.finalists) {
+        KVRM_RETURN_IF_ERROR(RunOnce(peer, peer.contender.command));
+      }
+    }
+  }
+  result.others_percent = gate.OthersPercent();
+  for (FamilyResult& family : result.families) {
+    std::sort(family.finalists.begin(), family.finalists.end(), Faster);
+    if (family.family != Family::kLlama) continue;  // what the others read is not known
+    family.floor = PeerFloor(result, family.finalists[0], setting.threads);
+  }
+  return Ok();
+}
+
+json::object MeasuredJson(const Measured& measured) {
+  return {{"setting", measured.contender.name},
+          {"command", CommandLine(measured.contender.command)},
+          {"median", measured.median()},
+          {"samples", json::array(measured.tokens_per_s.begin(), measured.tokens_per_s.end())}};
+}
+
+json::object FamilyJson(const RowResult& result, const FamilyResult& family) {
+  const RowGoal& goal = result.row.GoalOf(family.family);
+  json::object object{{"family", FamilyName(family.family)},
+                      {"ratio", result.own.median() / family.finalists[0].median()},
+                      {"at_least", goal.at_least},
+                      {"goal", goal.goal},
+                      {"best", MeasuredJson(family.finalists[0])}};
+  if (family.floor) object["floor"] = {{"ms", family.floor->ms}, {"share", family.floor->share}};
+  if (!family.uncounted.empty()) {
+    object["not_counted"] = {{"setting", family.uncounted},
+                             {"tokens_per_s", family.uncounted_tokens_per_s}};
+  }
+  return object;
+}
+
+}  // namespace
+
+double Measured::median() const { return Summarize(tokens_per_s).median; }
+
+Result<RowResult> RunRow(const ComparisonRow& row, const VersusSetting& setting,
+                         Finalists& finalists) {
+  RowResult result;
+  result.row = row;
+  result.own.contender = OwnContender(row, setting.program, setting.model, setting.threads);
+  const auto contenders = RivalContenders(row, setting.places, setting.threads);
+  for (const Family family : kFamilies) {
+    const auto known = finalists.find({row.screened_as, family});
+    FamilyResult found;
+    if (known != finalists.end()) {
+      found = TakeOver(family, contenders, known->second);
+    } else {
+      std::fprintf(stderr, "%s: screening %s\n", row.name.c_str(), FamilyName(family));
+      found = Screening(setting, result).Run(family, contenders);
+    }
+    auto& names = finalists[{row.key, family}];
+    names.clear();
+    for (const Measured& one : found.finalists) names.push_back(one.contender.name);
+    if (!found.finalists.empty()) result.families.push_back(std::move(found));
+  }
+  if (result.families.empty() || result.families[0].family != Family::kLlama) {
+    return Unavailable("no setting of the " + std::string(FamilyName(Family::kLlama)) +
+                       " ran for row '" + row.name + "'");
+  }
+  KVRM_RETURN_IF_ERROR(RunRounds(setting, result));
+  return result;
+}
+
+json::object RowJson(const RowResult& result, double max_others_percent) {
+  json::object screened;
+  for (const auto& [name, rate] : result.screened) screened[name] = rate;
+  json::array families;
+  for (const FamilyResult& family : result.families) families.push_back(FamilyJson(result, family));
+  json::object row{{"key", result.row.key},
+                   {"row", result.row.name},
+                   {"kvrm", MeasuredJson(result.own)},
+                   {"kvrm_last", json::parse(result.own.last_output)},
+                   {"families", std::move(families)},
+                   {"screened_tokens_per_s", std::move(screened)},
+                   {"machine", ToJson(ThisMachine())},
+                   {"date", DateUtc()}};
+  if (result.others_percent) {
+    row["others_percent"] = *result.others_percent;
+    row["noisy"] = *result.others_percent > max_others_percent;
+  }
+  return row;
+}
+
+}  // namespace kvrm::cli
