@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "frame/chain_hash.h"
 #include "frame/frame.h"
 #include "frame/frame_testing.h"
 #include "gmock/gmock.h"
@@ -12,6 +13,7 @@ namespace kvrm {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using testing::FrameCopy;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -83,8 +85,20 @@ TEST(FrameValidate, Frame0WhatIsNotWellFormed) {
                         });
 }
 
+// Where two checks of FRAME-0 meet, each has a frame that the other accepts.
+TEST(FrameValidate, Frame0SlotsThatCannotBeRead) {
+  EXPECT_THAT(ViolationsAfter([](FrameCopy& f) { f.head->num_slots = 7; }),
+              ElementsAre("FRAME-0: 7 live slots of 6"));
+  EXPECT_THAT(ViolationsAfter([](FrameCopy& f) { f.slots[2].slot = 6; }),
+              ElementsAre("FRAME-0: slot 6 is past the last, 5"));
+  EXPECT_THAT(ViolationsAfter([](FrameCopy& f) {
+                std::swap(f.slots[1].slot, f.slots[2].slot);
+                std::swap(f.by_slot[3], f.by_slot[4]);
+              }),
+              ElementsAre("FRAME-0: slot 3 does not ascend"));
+}
+
 TEST(FrameValidate, Frame0ReservedFieldsThatAreNotZero) {
-  using ::testing::ElementsAre;
   EXPECT_THAT(ViolationsAfter([](FrameCopy& f) { f.head->reserved[4] = 9; }),
               ElementsAre("FRAME-0: head reserved[4] is 9, not 0"));
   EXPECT_THAT(ViolationsAfter([](FrameCopy& f) { f.rows[2].reserved = 1; }),
@@ -105,10 +119,11 @@ TEST(FrameValidate, Frame1RowsOfSlotsThatAreNotLiveOrOutOfOrder) {
                             [](FrameCopy& f) { std::swap(f.rows[1].kv_index, f.rows[2].kv_index); },
                             [](FrameCopy& f) { f.rows[2].kv_index = f.rows[1].kv_index; },
                         });
-  EXPECT_THAT(ViolationsAfter([](FrameCopy& f) { f.rows[0].slot = 0; }),
-              Each(HasSubstr("FRAME-1")));
-  EXPECT_THAT(ViolationsAfter([](FrameCopy& f) { f.rows[0].slot = 60; }),
-              Each(HasSubstr("FRAME-1")));
+  for (uint16_t slot : {uint16_t{0}, uint16_t{60}}) {
+    EXPECT_THAT(ViolationsAfter([slot](FrameCopy& f) { f.rows[0].slot = slot; }),
+                ElementsAre("FRAME-1: row 0 names slot " + std::to_string(slot) + ", not live",
+                            "FRAME-1: slot 1 has 0 rows, its head says 1"));
+  }
   EXPECT_THAT(ViolationsAfter([](FrameCopy& f) {
                 f.rows[3].slot = 1;
                 f.rows[3].kv_index = 58;
@@ -143,6 +158,16 @@ void PunchSlot3(FrameCopy& f, uint32_t index) {
   second.first_token += 32;
   second.offset_bytes += 128;
   f.slots[1].num_segments[0] = 2;
+}
+
+TEST(FrameValidate, Frame2ARowThatStandsInAHole) {
+  EXPECT_THAT(ViolationsAfter([](FrameCopy& f) {
+                PunchSlot3(f, 1);
+                f.slots[1].flags = kSlotLossyView;
+                f.rows[1].kv_index = 20;
+                f.rows[1].flags |= kRowNoWrite;
+              }),
+              ElementsAre("FRAME-2: row 1 has kv_index 20, which no segment covers"));
 }
 
 TEST(FrameValidate, Frame3HolesInAFullGroupNeedALossyView) {
@@ -247,6 +272,19 @@ TEST(FrameValidate, Frame3SegmentsThatAreNotMaximalAscendingAndGapless) {
                         });
 }
 
+TEST(FrameValidate, Frame3SegmentsThatBeginWhereTheyCannot) {
+  // Within a page; past the table; before the end of the segment before it.
+  EXPECT_THAT(ViolationsAfter([](FrameCopy& f) { SegmentOf(f, 3, 0).first_token = 8; }),
+              ElementsAre("FRAME-3: slot 3 segment 0 begins at token 8, not at a page from 0 on"));
+  EXPECT_THAT(ViolationsAfter([](FrameCopy& f) { SegmentOf(f, 4, 0).first_token = 32; }),
+              ElementsAre("FRAME-3: slot 4 segment 0 begins at token 32, not at a page from 0 on"));
+  EXPECT_THAT(ViolationsAfter([](FrameCopy& f) {
+                f.rows[0].kv_index = 40;
+                SegmentOf(f, 1, 1).first_token = 32;
+              }),
+              ElementsAre("FRAME-3: slot 1 segment 1 begins at token 32, not at a page from 3 on"));
+}
+
 TEST(FrameValidate, Frame4ADenseTableThatDiffers) {
   ExpectOnly("FRAME-4", {
                             [](FrameCopy& f) { PageOf(f, 4, 1) = 12; },
@@ -270,15 +308,17 @@ TEST(FrameValidate, Frame5TwoWritersOfOnePageOrAWriteThatAnotherReads) {
   };
   ExpectOnly("FRAME-5", {shares(12)});  // row 0 writes place 11 of page 17
   EXPECT_THAT(ViolationsAfter(shares(11)), IsEmpty());
-  ExpectOnly("FRAME-5", {[&](FrameCopy& f) {  // now slot 4 writes the page as well, place 5
-               shares(6)(f);
-               f.rows[1] = MakeRow(3, 38);
-               f.rows[2] = MakeRow(3, 39, 1);
-               f.rows[3] = MakeRow(4, 5);
-               f.slots[1].num_rows = 2;
-               f.slots[2].row_begin = 3;
-               f.slots[2].num_rows = 1;
-             }});
+  EXPECT_THAT(ViolationsAfter([&](FrameCopy& f) {  // now slot 4 writes the page as well, place 5
+                shares(6)(f);
+                f.rows[1] = MakeRow(3, 38);
+                f.rows[2] = MakeRow(3, 39, 1);
+                f.rows[3] = MakeRow(4, 5);
+                f.slots[1].num_rows = 2;
+                f.slots[2].row_begin = 3;
+                f.slots[2].num_rows = 1;
+              }),
+              ElementsAre("FRAME-5: row 3 of slot 4 writes page 17 where slot 1 reads it",
+                          "FRAME-5: slot 1 and slot 4 both write page 17"));
   // A row that writes nothing may read what it likes.
   EXPECT_THAT(ViolationsAfter([&](FrameCopy& f) {
                 shares(12)(f);
@@ -312,6 +352,17 @@ TEST(FrameValidate, Frame7AnEpochOrAHashThatDoesNotFollow) {
                  [](FrameCopy& f) { ++f.deltas[3].page; },
              },
              /*chained=*/true);
+  // The hash of what is there, at an epoch that does not follow.
+  const auto builder = MakeBuilder(TinyFrameGeometry(), {6, 16, kMaxPages});
+  const uint64_t previous_hash = builder->Publish(1, {}, {}, {}).head->chain_hash;
+  EXPECT_THAT(ViolationsAfter(
+                  [&](FrameCopy& f) {
+                    f.head->epoch = 4;
+                    f.head->chain_hash = ChainHash(previous_hash, *f.head, f.rows,
+                                                   f.view().bytes() - sizeof(FrameHead));
+                  },
+                  /*chained=*/true),
+              ElementsAre("FRAME-7: epoch 4 after 1"));
 }
 
 TEST(FrameValidate, ReportsEveryViolation) {

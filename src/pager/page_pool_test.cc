@@ -1,8 +1,11 @@
 // The parts below the verbs: bins, page tables, and the pool's refusal of what must not happen.
 #include "pager/page_pool.h"
 
+#include <cstdio>
+#include <fstream>
 #include <map>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -372,6 +375,37 @@ TEST(VirtualRange, PopulatedMemoryIsZeroAndDiscardedMemoryAgain) {
   EXPECT_EQ(*place, std::byte{9});
   range->Discard(2u << 20, 2u << 20);
   EXPECT_EQ(*place, std::byte{0});
+}
+
+// What the kernel says it was advised of the mapping that holds `address`: "hg", "nh", ...; empty
+// where it does not say.
+std::string AdviceOf(const std::byte* address) {
+  std::ifstream mappings("/proc/self/smaps");
+  bool inside = false;
+  for (std::string line; std::getline(mappings, line);) {
+    unsigned long long begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%llx-%llx ", &begin, &end) == 2) {
+      const auto at = reinterpret_cast<uintptr_t>(address);
+      inside = begin <= at && at < end;
+    }
+    if (inside && line.starts_with("VmFlags:")) return line.substr(8) + " ";
+  }
+  return "";
+}
+
+TEST(VirtualRange, HugePagesAreAskedForWhereAUnitIsMadeOfWholeOnesAndDeclinedElsewhere) {
+  constexpr uint64_t kHuge = 2u << 20;
+  for (const uint64_t unit : {kHuge, 3 * kHuge, kHuge / 2, kHuge + 65536, uint64_t{65536}}) {
+    SCOPED_TRACE(unit);
+    const auto range = VirtualRange::Reserve(4 * unit, unit);
+    ASSERT_TRUE(range.ok());
+    for (const uint64_t offset : {uint64_t{0}, 4 * unit - 1}) {
+      const std::string advice = AdviceOf(range.value().base() + offset);
+      if (advice.empty()) continue;  // a kernel that does not tell
+      EXPECT_EQ(advice.find(" hg ") != std::string::npos, unit % kHuge == 0) << advice;
+      EXPECT_EQ(advice.find(" nh ") != std::string::npos, unit % kHuge != 0) << advice;
+    }
+  }
 }
 
 TEST(VirtualRange, ARangeThatTheSystemRefusesIsAnError) {
