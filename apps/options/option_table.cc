@@ -166,6 +166,16 @@ constexpr OptionSpec kOptions[] = {
      "refuse requests for another model with 404", kServe},
     {"drain-seconds", '\0', "", kInt, kSetting, false, 0, 86400, "", "10", "N",
      "after SIGTERM: seconds that open answers may go on", kServe},
+    {"api-key", '\0', "", kText, kInvocation, true, 0, 0, "", "", "KEY",
+     "answer only to requests with one of these keys; other users of this machine can read it in "
+     "the process list: prefer --api-key-file",
+     kServe},
+    {"api-key-file", '\0', "", kText, kSetting, false, 0, 0, "", "", "FILE",
+     "keys, one a line: KEY [name=NAME] [max-requests=N] [min-priority=N]", kServe},
+    {"cors", '\0', "", kText, kInvocation, true, 0, 0, "", "", "ORIGIN",
+     "let pages of ORIGIN (https://host:port, or * for all) read answers", kServe},
+    {"log-format", '\0', "", kChoice, kSetting, false, 0, 0, "text|json", "text", "FORMAT",
+     "one line a request on standard error: text or JSON", kServe},
     // ---- tokenize
     {"ids", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
      "print ids alone, separated by blanks", kTokenize},

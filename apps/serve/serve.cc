@@ -1,4 +1,6 @@
 // kvrm serve: the HTTP server over one model, until SIGTERM or Ctrl-C.
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -7,6 +9,7 @@
 #include <string_view>
 
 #include "kvrm/commands.h"
+#include "server/log_output.h"
 #include "server/server.h"
 #include "session/frame_tracer.h"
 #include "session/model_path.h"
@@ -23,8 +26,14 @@ int RunServe(const OptionValues& values) {
   config.alias = values.Text("alias");
   config.strict_model = values.Flag("strict-model");
   config.drain_timeout = std::chrono::seconds(values.Int("drain-seconds"));
-  config.log = [](std::string_view line) {
-    std::fprintf(stderr, "kvrm serve: %.*s\n", static_cast<int>(line.size()), line.data());
+  config.api_keys = values.Texts("api-key");
+  config.api_key_file = values.Text("api-key-file");
+  config.cors_origins = values.Texts("cors");
+  const bool json = values.Text("log-format") == "json";
+  config.log_format = json ? LogFormat::kJson : LogFormat::kText;
+  LogOutput output(STDERR_FILENO);
+  config.log = [&output, prefix = json ? "" : "kvrm serve: "](std::string_view line) {
+    output.Write(prefix + std::string(line));
   };
   const std::string trace_path = values.Text("frame-trace");
   if (const Status writable = FrameTracer::CheckPath(trace_path); !writable.ok()) {

@@ -23,6 +23,15 @@ struct AnswerTotals {
   Timings timings;
 };
 
+// What an answer of the engine came to.
+struct AnswerRecord {
+  AnswerTotals totals;
+  std::string_view finish_reason;  // of the first choice; "" = none
+  uint32_t choices = 0;
+  int64_t queued_us = 0;       // longest of its choices
+  int64_t longest_gap_us = 0;  // the same
+};
+
 class AnswerFormat {
  public:
   virtual ~AnswerFormat() = default;

@@ -69,6 +69,7 @@ GenerateRequest Generation::EngineRequest(uint32_t index, uint32_t max_seq_token
   request.min_new_tokens = std::min(wanted.min_tokens, request.max_new_tokens);
   request.end_tokens = prepared_.end_tokens;
   request.sink = &choices_[index]->sink;
+  request.tenant = prepared_.tenant;
   return request;
 }
 
@@ -220,6 +221,18 @@ void Generation::Fail(ApiError error) {
 std::string Generation::TakeOutput() {
   if (!stream() && !complete_) return {};
   return std::exchange(output_, {});
+}
+
+AnswerRecord Generation::Record() const {
+  AnswerRecord record;
+  record.totals = Totals();
+  record.choices = num_choices();
+  if (!choices_.empty()) record.finish_reason = choices_[0]->finish_reason;
+  for (const auto& choice : choices_) {
+    record.queued_us = std::max(record.queued_us, choice->timings.queued_us);
+    record.longest_gap_us = std::max(record.longest_gap_us, choice->timings.longest_gap_us);
+  }
+  return record;
 }
 
 Usage Generation::CurrentUsage() const {

@@ -38,6 +38,7 @@ struct PreparedRequest {
   ParsedRequest request;
   std::vector<std::vector<TokenId>> prompts;  // [prompts] of the request
   std::vector<TokenId> end_tokens;            // ids that end a choice; never printed
+  uint64_t tenant = 0;                        // prefixes are shared within a tenant only
 };
 
 class Generation {
@@ -79,6 +80,7 @@ class Generation {
   // Stream: the events made since the last call. Else: the whole body, once complete.
   std::string TakeOutput();
   size_t output_bytes() const { return output_.size(); }
+  AnswerRecord Record() const;  // as far as it has come
   std::string_view finish_reason(uint32_t index) const { return choices_[index]->finish_reason; }
   RequestId request_id(uint32_t index) const { return choices_[index]->request_id; }
   bool choice_open(uint32_t index) const { return choices_[index]->open; }

@@ -1,6 +1,6 @@
 #include "server/head_check.h"
 
-#include <utility>
+#include <algorithm>
 
 #include "text/utf8.h"
 
@@ -45,6 +45,28 @@ std::optional<ApiError> CheckHost(const RequestHead& head, std::string_view serv
                    "bad_host");
 }
 
+// `Authorization: Bearer KEY`, or Anthropic's `x-api-key: KEY`; "" = none.
+std::string_view PresentedKey(const RequestHead& head) {
+  constexpr std::string_view kBearer = "bearer ";
+  const std::string_view value = View(head[http::field::authorization]);
+  if (EqualsIgnoreCase(value.substr(0, kBearer.size()), kBearer)) {
+    return value.substr(std::min(value.size(), value.find_first_not_of(' ', kBearer.size())));
+  }
+  return View(head["X-Api-Key"]);
+}
+
+std::optional<ApiError> CheckKey(const RequestHead& head, const RequestFacts& facts,
+                                 const ApiKeys& keys) {
+  if (keys.empty() || facts.key || InfoOf(facts.match.route).open) return std::nullopt;
+  ApiError error =
+      HttpError(401,
+                PresentedKey(head).empty() ? "an API key is needed: Authorization: Bearer KEY"
+                                           : "the API key is not one of this server's",
+                "invalid_api_key");
+  error.type = "authentication_error";
+  return error;
+}
+
 std::optional<ApiError> CheckContent(const RequestHead& head) {
   // A browser page of another origin can post text/plain, or no type at all, without asking the
   // server first, but not JSON.
@@ -73,28 +95,53 @@ std::optional<ApiError> CheckContent(const RequestHead& head) {
 
 }  // namespace
 
-std::optional<ApiError> CheckHead(const RequestHead& head, const HeadRules& rules) {
-  if (auto error = CheckFraming(head)) return error;
-  if (rules.loopback_only) {
-    if (auto error = CheckHost(head, rules.served_host)) return error;
+RequestFacts ReadFacts(const RequestHead& head, const HeadPolicy& policy) {
+  RequestFacts facts;
+  facts.match = MatchRoute(View(head.target()));
+  if (IsPlainHeaderValue(View(head["X-Request-ID"]))) facts.id = head["X-Request-ID"];
+  if (IsTraceParent(View(head["traceparent"]))) facts.trace = head["traceparent"];
+  if (!policy.keys->empty()) facts.key = policy.keys->Find(PresentedKey(head));
+  const std::string_view origin = View(head[http::field::origin]);
+  for (const std::string& allowed : policy.cors_origins) {
+    if (!origin.empty() && allowed == "*") facts.cors_origin = "*";
+    if (allowed == origin) facts.cors_origin = allowed;
   }
+  facts.head_only = head.method() == http::verb::head;
+  facts.chunked = head.version() >= 11;
+  facts.send_stamps = head["X-Send-Stamps"] == "1";
+  return facts;
+}
+
+bool IsAllowedPreflight(const RequestHead& head, const RequestFacts& facts) {
+  return head.method() == http::verb::options && !facts.cors_origin.empty() &&
+         head.count(http::field::access_control_request_method) == 1;
+}
+
+std::optional<ApiError> CheckHead(const RequestHead& head, const RequestFacts& facts,
+                                  ServerPhase phase, const HeadPolicy& policy) {
+  if (auto error = CheckFraming(head)) return error;
+  if (policy.loopback_only) {
+    if (auto error = CheckHost(head, policy.served_host)) return error;
+  }
+  if (IsAllowedPreflight(head, facts)) return std::nullopt;
+  if (auto error = CheckKey(head, facts, *policy.keys)) return error;
   const auto method = head.method();
-  if (rules.route == Route::kNone) {
+  const Route route = facts.match.route;
+  if (route == Route::kNone) {
     return HttpError(404, "unknown path; see docs/server.md for those served", "not_found");
   }
-  if (rules.route == Route::kNotOffered) {
-    return HttpError(400, std::string(rules.not_offered) + ": not offered by this server",
+  if (route == Route::kNotOffered) {
+    return HttpError(400, std::string(facts.match.not_offered) + ": not offered by this server",
                      "unsupported_route");
   }
   const bool read = method == http::verb::get || method == http::verb::head;
-  if (IsPost(rules.route) ? method != http::verb::post : !read) {
-    return HttpError(405,
-                     "method not allowed here, only " + std::string(AllowedMethods(rules.route)),
+  if (IsPost(route) ? method != http::verb::post : !read) {
+    return HttpError(405, "method not allowed here, only " + std::string(AllowedMethods(route)),
                      "method_not_allowed");
   }
-  if (KindOf(rules.route) == RouteKind::kState) return std::nullopt;
-  if (rules.phase != ServerPhase::kReady) return NotReadyError(rules.phase);
-  return IsPost(rules.route) ? CheckContent(head) : std::nullopt;
+  if (KindOf(route) == RouteKind::kState) return std::nullopt;
+  if (phase != ServerPhase::kReady) return NotReadyError(phase);
+  return IsPost(route) ? CheckContent(head) : std::nullopt;
 }
 
 }  // namespace kvrm

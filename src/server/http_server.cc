@@ -43,13 +43,20 @@ Error ListenError(const ServerConfig& config, std::string_view what,
 
 }  // namespace
 
-HttpServer::HttpServer(const ServerConfig& config)
+HttpServer::HttpServer(const ServerConfig& config, ApiKeys keys)
     : config_(config),
+      keys_(std::move(keys)),
       work_(net::make_work_guard(io_)),
       acceptor_(io_),
       accept_pause_(io_),
       tick_(io_),
-      drain_timer_(io_) {
+      drain_timer_(io_),
+      key_answers_(keys_.size()),
+      random_state_(RandomSeed()) {
+  head_policy_ = {.loopback_only = false,
+                  .served_host = config.host,
+                  .keys = &keys_,
+                  .cors_origins = config.cors_origins};
   config_.max_connections = ConnectionLimit(config.max_connections);
 }
 
@@ -75,7 +82,7 @@ Status HttpServer::Listen() {
   if (ec) return ListenError(config_, "cannot listen", ec);
   const Tcp::endpoint bound = acceptor_.local_endpoint(ec);
   port_ = bound.port();
-  loopback_only_ = bound.address().is_loopback();
+  head_policy_.loopback_only = bound.address().is_loopback();
   return Ok();
 }
 
@@ -170,15 +177,18 @@ void HttpServer::OnAccept(const boost::system::error_code& ec, Tcp::socket socke
 }
 
 // ---- sessions
-void HttpServer::Prepare(Api api, std::string body, std::function<void(Prepared)> done) {
-  net::post(preparing_, [this, api, body = std::move(body), done = std::move(done)]() mutable {
+void HttpServer::Prepare(Api api, std::optional<uint32_t> key, std::string body,
+                         std::function<void(Prepared)> done) {
+  net::post(preparing_, [this, api, key, body = std::move(body), done = std::move(done)]() mutable {
     auto parsed = ParseRequest(api, body, config_.sampling);
     body = {};
     Prepared result;
     if (auto* error = std::get_if<ApiError>(&parsed)) {
       result = std::move(*error);
     } else {
-      result = service_->Prepare(std::move(std::get<ParsedRequest>(parsed)));
+      const Caller caller =
+          key ? Caller{.tenant = *key + 1, .min_priority = keys_[*key].min_priority} : Caller();
+      result = service_->Prepare(std::move(std::get<ParsedRequest>(parsed)), caller);
     }
     net::post(io_, [done = std::move(done), result = std::move(result)]() mutable {
       done(std::move(result));
@@ -199,6 +209,35 @@ bool HttpServer::TakeBodyBudget(uint64_t bytes) {
   if (pending_body_bytes_ + bytes > config_.max_pending_body_bytes) return false;
   pending_body_bytes_ += bytes;
   return true;
+}
+
+bool HttpServer::TakeKeySlot(std::optional<uint32_t> key) {
+  if (!key) return true;
+  const uint32_t limit = keys_[*key].max_requests;
+  if (limit > 0 && key_answers_[*key] >= limit) return false;
+  ++key_answers_[*key];
+  return true;
+}
+
+void HttpServer::ReturnKeySlot(std::optional<uint32_t> key) {
+  if (key) --key_answers_[*key];
+}
+
+ApiError HttpServer::KeyBusyError(uint32_t key) const {
+  ApiError error = HttpError(429,
+                             "this API key has " + std::to_string(keys_[key].max_requests) +
+                                 " answers under way, which is its limit",
+                             "key_limit");
+  error.type = "rate_limit_error";
+  return error;
+}
+
+void HttpServer::LogRequest(const RequestRecord& record) const {
+  config_.log(LogLine(config_.log_format, record, WallNowUs()));
+}
+
+std::string HttpServer::NextRequestId() {
+  return "req-" + HexText(Mix64(random_state_ += kMixStep));
 }
 
 void HttpServer::AnswerEnded() {
@@ -259,7 +298,7 @@ void HttpServer::CloseAll() {
 
 // ---- Server
 struct Server::State {
-  explicit State(const ServerConfig& given) : config(given), http(given) {}
+  State(const ServerConfig& given, ApiKeys keys) : config(given), http(given, std::move(keys)) {}
   ServerConfig config;
   HttpServer http;
 };
@@ -274,7 +313,8 @@ Result<std::unique_ptr<Server>> Server::Bind(const ServerConfig& config) {
       std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
     };
   }
-  auto state = std::make_unique<State>(complete);
+  KVRM_ASSIGN_OR_RETURN(ApiKeys keys, ApiKeys::Load(config.api_keys, config.api_key_file));
+  auto state = std::make_unique<State>(complete, std::move(keys));
   KVRM_RETURN_IF_ERROR(state->http.Listen());
   state->http.StartThreads();
   return std::unique_ptr<Server>(new Server(std::move(state)));
@@ -299,7 +339,9 @@ void Server::Attach(Engine& engine, const Tokenizer& tokenizer, const ChatTempla
   service.created_s = std::chrono::duration_cast<std::chrono::seconds>(
                           std::chrono::system_clock::now().time_since_epoch())
                           .count();
-  service.log = state_->config.log;
+  service.log = [config = &state_->config](std::string_view line) {
+    config->log(LogLine(config->log_format, line, WallNowUs()));
+  };
   state_->http.Attach([&](std::function<void()> wake) {
     return std::make_unique<Service>(service, engine, tokenizer, chat_template, std::move(wake));
   });

@@ -9,12 +9,17 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_set>
+#include <vector>
 
+#include "server/api_keys.h"
+#include "server/head_check.h"
 #include "server/metrics_text.h"
 #include "server/read_routes.h"
+#include "server/request_log.h"
 #include "server/routes.h"
 #include "server/server.h"
 #include "server/service.h"
@@ -29,7 +34,7 @@ class HttpServer {
   using Prepared = std::variant<PreparedRequest, ApiError>;
   using Converted = std::variant<std::string, ApiError>;
 
-  explicit HttpServer(const ServerConfig& config);
+  HttpServer(const ServerConfig& config, ApiKeys keys);
   ~HttpServer();
 
   // ---- the owner's thread
@@ -43,19 +48,25 @@ class HttpServer {
   // ---- sessions
   const ServerConfig& config() const { return config_; }
   ServerPhase phase() const { return phase_; }
-  // Bound to a loopback address: only requests addressed to this machine are served.
-  bool loopback_only() const { return loopback_only_; }
+  const HeadPolicy& head_policy() const { return head_policy_; }
+  const ApiKeys& keys() const { return keys_; }
   Service* service() { return service_.get(); }  // null while loading
   HttpCounters& counters() { return counters_; }
   ReadContext read_context() { return {phase_, service_.get(), counters_}; }
-  void Log(std::string_view line) const { config_.log(line); }
+  void LogRequest(const RequestRecord& record) const;
+  std::string NextRequestId();  // for requests that bring none
   // Parses and tokenizes on the other thread, then calls `done` on this one.
-  void Prepare(Api api, std::string body, std::function<void(Prepared)> done);
+  void Prepare(Api api, std::optional<uint32_t> key, std::string body,
+               std::function<void(Prepared)> done);
   // The same for a route of kind kConvert.
   void Convert(Route route, std::string body, std::function<void(Converted)> done);
   // Room for large bodies under way; false = none left.
   bool TakeBodyBudget(uint64_t bytes);
   void ReturnBodyBudget(uint64_t bytes) { pending_body_bytes_ -= bytes; }
+  // Whether one more answer may be under way for `key` (none: always).
+  bool TakeKeySlot(std::optional<uint32_t> key);
+  void ReturnKeySlot(std::optional<uint32_t> key);
+  ApiError KeyBusyError(uint32_t key) const;
   // An answer is under way from the moment its request is complete until its last byte is written.
   void AnswerBegan() { ++open_answers_; }
   void AnswerEnded();
@@ -71,9 +82,10 @@ class HttpServer {
   void EndDrain();
   void CloseAll();
 
-  ServerConfig config_;         // constant after construction
-  uint16_t port_ = 0;           // set by Listen
-  bool loopback_only_ = false;  // set by Listen
+  ServerConfig config_;  // constant after construction
+  const ApiKeys keys_;
+  uint16_t port_ = 0;       // set by Listen
+  HeadPolicy head_policy_;  // completed by Listen
 
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
@@ -89,6 +101,8 @@ class HttpServer {
   HttpCounters counters_;
   uint64_t pending_body_bytes_ = 0;
   uint32_t open_answers_ = 0;
+  std::vector<uint32_t> key_answers_;  // [keys] answers under way
+  uint64_t random_state_;
   bool stopping_ = false;
   std::function<void()> drained_;  // set while draining
 };

@@ -9,8 +9,7 @@
 #include <boost/beast/http/read.hpp>
 #include <cerrno>
 
-#include "server/head_check.h"
-#include "server/read_routes.h"
+#include "server/http_error.h"
 
 namespace kvrm {
 namespace {
@@ -19,13 +18,11 @@ namespace net = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 
-constexpr std::string_view kEvents = "text/event-stream; charset=utf-8";
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 constexpr size_t kIdleReadBytes = 512;
 constexpr size_t kMaxBufferedBytes = 128u << 10;
 constexpr uint64_t kSmallBodyBytes = 64u << 10;  // below it a body does not count
 constexpr auto kLingerTime = std::chrono::seconds(2);
-constexpr uint32_t kRetryAfterSeconds = 1;
 
 std::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
 
@@ -36,16 +33,9 @@ HttpSession::HttpSession(HttpServer& server, HttpServer::Tcp::socket socket)
 
 HttpSession::~HttpSession() = default;
 
-// Keeps the session alive for an operation, and drops the callback of one that was closed.
-template <class Handler>
-auto HttpSession::Guarded(Handler handler) {
-  return [self = shared_from_this(), handler](const Error& ec, auto... rest) {
-    if (self->state_ != State::kClosed) handler(*self, ec, rest...);
-  };
-}
-
 void HttpSession::StartRefused() {
-  keep_alive_ = false;
+  BeginRequest({});
+  facts_.keep_alive = false;
   RespondError(HttpError(503,
                          "too many connections, at most " +
                              std::to_string(server_.config().max_connections) + " are served",
@@ -55,10 +45,8 @@ void HttpSession::StartRefused() {
 // ---- reading
 void HttpSession::AwaitRequest() {
   state_ = State::kIdle;
-  match_ = {};
-  request_id_.clear();
-  head_only_ = head_sent_ = last_write_ = false;
-  keep_alive_ = chunked_ = true;
+  facts_ = {};
+  head_sent_ = last_write_ = false;
   parser_.emplace();
   parser_->header_limit(server_.config().max_header_bytes);
   parser_->body_limit(server_.config().max_body_bytes);
@@ -85,29 +73,35 @@ void HttpSession::ReadHead() {
       Guarded([](HttpSession& self, const Error& ec, size_t) { self.OnHead(ec); }));
 }
 
+// From here on the request is owed one line of the log.
+void HttpSession::BeginRequest(RequestFacts facts) {
+  facts_ = std::move(facts);
+  if (facts_.id.empty()) facts_.id = server_.NextRequestId();
+  record_ = {};
+  record_.open = true;
+  record_.begun_us = SteadyNowUs();
+}
+
 void HttpSession::OnHead(const Error& ec) {
   if (ec) return RefuseHead(ec);
   const auto& head = parser_->get();
-  keep_alive_ = head.keep_alive();
-  chunked_ = head.version() >= 11;
-  head_only_ = head.method() == http::verb::head;
-  match_ = MatchRoute(View(head.target()));
-  if (IsPlainHeaderValue(View(head["X-Request-ID"]))) request_id_ = head["X-Request-ID"];
-  const HeadRules rules{match_.route, match_.not_offered, server_.phase(), server_.loopback_only(),
-                        server_.config().host};
-  if (auto error = CheckHead(head, rules)) {
+  BeginRequest(ReadFacts(head, server_.head_policy()));
+  facts_.keep_alive = head.keep_alive();
+  if (auto error = CheckHead(head, facts_, server_.phase(), server_.head_policy())) {
     // An unread body would be taken for the next request.
-    if (!parser_->is_done()) keep_alive_ = false;
+    if (!parser_->is_done()) facts_.keep_alive = false;
     return RespondError(*error);
   }
-  if (IsPost(match_.route)) return ReadBody();
-  if (!parser_->is_done()) keep_alive_ = false;
+  if (IsPost(facts_.match.route) && head.method() == http::verb::post) return ReadBody();
+  if (!parser_->is_done()) facts_.keep_alive = false;
+  if (IsAllowedPreflight(head, facts_)) return AnswerPreflight();
   AnswerGet();
 }
 
 // The head itself was wrong: say so if it was read that far, and close.
 void HttpSession::RefuseHead(const Error& ec) {
-  keep_alive_ = false;
+  if (!record_.open) BeginRequest({});
+  facts_.keep_alive = false;
   if (ec == http::error::header_limit) {
     const uint64_t limit = server_.config().max_header_bytes;
     return RespondError(HttpError(431,
@@ -122,7 +116,7 @@ void HttpSession::RefuseHead(const Error& ec) {
     const std::string length(View(parser_->get()[http::field::content_length]));
     const std::string size =
         length.empty() ? std::to_string(limit + 1) + " bytes or more" : length + " bytes";
-    match_ = MatchRoute(View(parser_->get().target()));
+    facts_.match = MatchRoute(View(parser_->get().target()));
     return RespondError(
         HttpError(413, "the body has " + size + ", at most " + std::to_string(limit) + " are taken",
                   "body_too_large"));
@@ -179,7 +173,7 @@ bool HttpSession::ChargeBody(uint64_t bytes) {
 
 void HttpSession::RefuseBody() {
   ReleaseBodyBudget();
-  keep_alive_ = false;
+  facts_.keep_alive = false;
   RespondError(HttpError(503,
                          "bodies of more than " +
                              std::to_string(server_.config().max_pending_body_bytes) +
@@ -188,150 +182,6 @@ void HttpSession::RefuseBody() {
 }
 
 void HttpSession::ReleaseBodyBudget() { server_.ReturnBodyBudget(std::exchange(body_budget_, 0)); }
-
-// ---- answering
-void HttpSession::AnswerGet() {
-  const auto answer = AnswerRead(match_, server_.read_context());
-  if (const auto* error = std::get_if<ApiError>(&answer)) return RespondError(*error);
-  const ReadAnswer& read = std::get<ReadAnswer>(answer);
-  Respond(200, read.content_type, read.body);
-}
-
-void HttpSession::BeginAnswer() {
-  // The server may have begun to drain while the body was read.
-  if (server_.phase() != ServerPhase::kReady) {
-    ReleaseBodyBudget();
-    return RespondError(NotReadyError(server_.phase()));
-  }
-  state_ = State::kAnswering;
-  answering_ = true;
-  server_.AnswerBegan();
-  Watch();
-  if (KindOf(match_.route) == RouteKind::kConvert) return BeginConversion();
-  const Api api = match_.route == Route::kChat ? Api::kChat : Api::kCompletions;
-  server_.Prepare(api, std::move(parser_->get().body()),
-                  [self = shared_from_this()](HttpServer::Prepared prepared) {
-                    self->ReleaseBodyBudget();
-                    if (self->state_ != State::kClosed) self->OnPrepared(std::move(prepared));
-                  });
-}
-
-void HttpSession::BeginConversion() {
-  server_.Convert(match_.route, std::move(parser_->get().body()),
-                  [self = shared_from_this()](HttpServer::Converted converted) {
-                    self->ReleaseBodyBudget();
-                    if (self->state_ == State::kClosed) return;
-                    const auto* error = std::get_if<ApiError>(&converted);
-                    if (error != nullptr) return self->RespondError(*error);
-                    self->Respond(200, kJsonType, std::get<std::string>(converted));
-                  });
-}
-
-void HttpSession::OnPrepared(HttpServer::Prepared prepared) {
-  if (const auto* error = std::get_if<ApiError>(&prepared)) return RespondError(*error);
-  auto started = server_.service()->Start(std::move(std::get<PreparedRequest>(prepared)), this);
-  if (const auto* error = std::get_if<ApiError>(&started)) return RespondError(*error);
-  generation_ = std::move(std::get<std::shared_ptr<Generation>>(started));
-}
-
-void HttpSession::OnOutput(Generation&) { Pump(); }
-
-void HttpSession::Pump() {
-  if (writing_) {
-    if (generation_->output_bytes() <= server_.config().max_outbox_bytes) return;
-    ++server_.counters().outbox_overflows;
-    return Close();
-  }
-  if (const auto& error = generation_->error()) {
-    const ApiError copy = *error;
-    ReleaseGeneration();
-    return RespondError(copy);
-  }
-  if (generation_->stream()) return PumpStream();
-  if (!generation_->complete()) return;
-  const std::string body = generation_->TakeOutput();
-  ReleaseGeneration();
-  Respond(200, kJsonType, body);
-}
-
-// Everything made since the last write goes out in one write; the head travels with the first text.
-void HttpSession::PumpStream() {
-  const bool complete = generation_->complete();
-  const std::string events = generation_->TakeOutput();
-  if (events.empty()) return;
-  out_.clear();
-  if (!head_sent_) {
-    HeadFields head;
-    head.content_type = kEvents;
-    head.framing = chunked_ ? HeadFields::Framing::kChunked : HeadFields::Framing::kUntilClose;
-    if (!chunked_) keep_alive_ = false;
-    head.keep_alive = keep_alive_;
-    head.event_stream = true;
-    head.request_id = request_id_;
-    out_ = HeadText(head);
-    head_sent_ = true;
-    ++server_.counters().responses[{std::string(RouteName(match_.route)), 200}];
-  }
-  if (chunked_) {
-    AppendChunk(out_, events);
-    if (complete) out_ += kLastChunk;
-  } else {
-    out_ += events;
-  }
-  last_write_ = complete;
-  if (complete) ReleaseGeneration();
-  Write();
-}
-
-void HttpSession::ReleaseGeneration() {
-  if (generation_ != nullptr) server_.service()->Release(*generation_);
-  generation_.reset();
-}
-
-void HttpSession::EndAnswer() {
-  if (std::exchange(answering_, false)) server_.AnswerEnded();
-}
-
-// ---- writing
-void HttpSession::Respond(int status, std::string_view content_type, const std::string& body) {
-  HeadFields head;
-  head.status = status;
-  head.content_type = content_type;
-  head.content_length = body.size();
-  if (server_.phase() == ServerPhase::kDraining) keep_alive_ = false;
-  head.keep_alive = keep_alive_;
-  head.request_id = request_id_;
-  if (status == 405) head.allow = AllowedMethods(match_.route);
-  if (status == 429 || status == 503) head.retry_after_s = kRetryAfterSeconds;
-  out_ = HeadText(head);
-  if (!head_only_) out_ += body;
-  ++server_.counters().responses[{std::string(RouteName(match_.route)), status}];
-  last_write_ = true;
-  Write();
-}
-
-void HttpSession::RespondError(const ApiError& error) {
-  Respond(error.status, kJsonType, ErrorBody(error));
-}
-
-void HttpSession::Write() {
-  if (!answering_) state_ = State::kWriting;
-  writing_ = true;
-  stream_.expires_after(server_.config().write_timeout);
-  net::async_write(stream_, net::buffer(out_),
-                   Guarded([](HttpSession& self, const Error& ec, size_t) { self.OnWritten(ec); }));
-}
-
-void HttpSession::OnWritten(const Error& ec) {
-  writing_ = false;
-  if (ec) return ClientGone();
-  if (!last_write_) return Pump();
-  EndAnswer();
-  if (state_ == State::kClosed) return;  // the last answer of a drain closes what is left
-  out_ = {};
-  if (keep_alive_ && server_.phase() != ServerPhase::kDraining) return AwaitRequest();
-  Linger();
-}
 
 // Closing at once while the client still sends would reset the connection and could take the answer
 // with it: say that nothing more comes, and read on for a moment.
@@ -360,6 +210,7 @@ void HttpSession::Close() {
   stream_.close();
   server_.Remove(this);
   EndAnswer();
+  EndRequest(/*client_gone=*/true);
 }
 
 void HttpSession::CloseIfIdle() {

@@ -19,9 +19,10 @@
 #include <optional>
 #include <string>
 
+#include "server/head_check.h"
 #include "server/http_server.h"
 #include "server/http_text.h"
-#include "server/routes.h"
+#include "server/request_log.h"
 
 namespace kvrm {
 
@@ -48,6 +49,7 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession>,
   void AwaitRequest();
   void ReadHead();
   void OnHead(const Error& ec);
+  void BeginRequest(RequestFacts facts);
   void RefuseHead(const Error& ec);
   void ReadBody();
   void ReadMoreBody();
@@ -58,6 +60,7 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession>,
 
   // ---- answering
   void AnswerGet();
+  void AnswerPreflight();
   void BeginAnswer();
   void BeginConversion();
   void OnPrepared(HttpServer::Prepared prepared);
@@ -66,9 +69,11 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession>,
   void PumpStream();
   void ReleaseGeneration();
   void EndAnswer();
+  void EndRequest(bool client_gone);
 
   // ---- writing
   void Respond(int status, std::string_view content_type, const std::string& body);
+  void NoteResponse(int status);
   void RespondError(const ApiError& error);
   void Write();
   void OnWritten(const Error& ec);
@@ -80,8 +85,13 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession>,
   bool KeepPipelined(size_t max_bytes);
   void ClientGone();
 
+  // Keeps the session alive for an operation, and drops the callback of one that was closed.
   template <class Handler>
-  auto Guarded(Handler handler);
+  auto Guarded(Handler handler) {
+    return [self = shared_from_this(), handler](const Error& ec, auto... rest) {
+      if (self->state_ != State::kClosed) handler(*self, ec, rest...);
+    };
+  }
 
   HttpServer& server_;
   boost::beast::tcp_stream stream_;
@@ -89,16 +99,21 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession>,
   std::optional<Parser> parser_;      // of the current request
   State state_ = State::kIdle;
 
-  // The current request.
-  RouteMatch match_;
-  std::string request_id_;
-  bool keep_alive_ = true;
-  bool head_only_ = false;  // HEAD
+  // The current request, and what its line in the log will say.
+  RequestFacts facts_;
+  struct Record {
+    bool open = false;  // a line is owed
+    int64_t begun_us = 0;
+    int status = 0;
+    std::string error_code;
+    std::optional<int64_t> first_output_us;
+    std::optional<AnswerRecord> answer;
+  } record_;
   uint64_t body_budget_ = 0;
   std::shared_ptr<Generation> generation_;
-  bool answering_ = false;  // counted by the server
-  bool head_sent_ = false;  // of a stream
-  bool chunked_ = true;     // HTTP/1.0 has no chunks
+  bool answering_ = false;       // counted by the server
+  bool holds_key_slot_ = false;  // counted for its API key
+  bool head_sent_ = false;       // of a stream
 
   // The write under way.
   std::string out_;

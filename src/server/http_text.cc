@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <ctime>
+#include <iterator>
 
 namespace kvrm {
 namespace {
@@ -41,8 +42,12 @@ std::string_view StatusText(int status) {
   switch (status) {
     case 200:
       return "OK";
+    case 204:
+      return "No Content";
     case 400:
       return "Bad Request";
+    case 401:
+      return "Unauthorized";
     case 403:
       return "Forbidden";
     case 404:
@@ -82,6 +87,18 @@ void AppendField(std::string& out, std::string_view name, std::string_view value
   out.append(name).append(": ").append(value).append("\r\n");
 }
 
+void AppendCors(std::string& out, const HeadFields& fields) {
+  AppendField(out, "Access-Control-Allow-Origin", fields.cors_origin);
+  if (fields.cors_origin != "*") AppendField(out, "Vary", "Origin");
+  AppendField(out, "Access-Control-Expose-Headers", "X-Request-ID, Retry-After");
+  if (!fields.preflight) return;
+  AppendField(out, "Access-Control-Allow-Methods", "GET, HEAD, POST");
+  AppendField(out, "Access-Control-Allow-Headers",
+              "Authorization, Content-Type, X-Api-Key, X-Request-ID, X-Send-Stamps, traceparent, "
+              "anthropic-version, anthropic-dangerous-direct-browser-access");
+  AppendField(out, "Access-Control-Max-Age", "600");
+}
+
 }  // namespace
 
 bool EqualsIgnoreCase(std::string_view a, std::string_view b) {
@@ -102,11 +119,13 @@ std::string HeadText(const HeadFields& fields) {
   std::string out = "HTTP/1.1 " + std::to_string(fields.status) + " ";
   out.append(StatusText(fields.status)).append("\r\nServer: kvrm\r\n");
   AppendDate(out);
-  AppendField(out, "Content-Type", fields.content_type);
-  if (fields.framing == HeadFields::Framing::kLength) {
-    AppendField(out, "Content-Length", std::to_string(fields.content_length));
-  } else if (fields.framing == HeadFields::Framing::kChunked) {
-    AppendField(out, "Transfer-Encoding", "chunked");
+  if (!fields.preflight) {
+    AppendField(out, "Content-Type", fields.content_type);
+    if (fields.framing == HeadFields::Framing::kLength) {
+      AppendField(out, "Content-Length", std::to_string(fields.content_length));
+    } else if (fields.framing == HeadFields::Framing::kChunked) {
+      AppendField(out, "Transfer-Encoding", "chunked");
+    }
   }
   AppendField(out, "Connection", fields.keep_alive ? "keep-alive" : "close");
   if (fields.event_stream) {
@@ -115,6 +134,8 @@ std::string HeadText(const HeadFields& fields) {
   }
   if (!fields.request_id.empty()) AppendField(out, "X-Request-ID", fields.request_id);
   if (!fields.allow.empty()) AppendField(out, "Allow", fields.allow);
+  if (fields.challenge) AppendField(out, "WWW-Authenticate", "Bearer");
+  if (!fields.cors_origin.empty()) AppendCors(out, fields);
   if (fields.retry_after_s > 0) {
     AppendField(out, "Retry-After", std::to_string(fields.retry_after_s));
   }
@@ -131,6 +152,20 @@ void AppendChunk(std::string& out, std::string_view data) {
 bool IsPlainHeaderValue(std::string_view value) {
   return !value.empty() && value.size() <= kMaxEchoedHeader &&
          std::all_of(value.begin(), value.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+}
+
+bool IsTraceParent(std::string_view value) {
+  constexpr size_t kDashes[] = {2, 35, 52};
+  if (value.size() != 55 || !value.starts_with("00-")) return false;
+  for (size_t i = 0; i < value.size(); ++i) {
+    const bool dash = std::find(std::begin(kDashes), std::end(kDashes), i) != std::end(kDashes);
+    const bool hex = (value[i] >= '0' && value[i] <= '9') || (value[i] >= 'a' && value[i] <= 'f');
+    if (dash ? value[i] != '-' : !hex) return false;
+  }
+  const auto zero = [](std::string_view id) {
+    return id.find_first_not_of('0') == std::string_view::npos;
+  };
+  return !zero(value.substr(3, 32)) && !zero(value.substr(36, 16));
 }
 
 }  // namespace kvrm

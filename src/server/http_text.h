@@ -19,10 +19,13 @@ struct HeadFields {
   enum class Framing : uint8_t { kLength, kChunked, kUntilClose } framing = Framing::kLength;
   uint64_t content_length = 0;
   bool keep_alive = true;
-  bool event_stream = false;    // adds what proxies need to pass events on at once
-  std::string_view request_id;  // empty = none
-  std::string_view allow;       // of a 405
-  uint32_t retry_after_s = 0;   // of a 429 or 503; 0 = none
+  bool event_stream = false;     // adds what proxies need to pass events on at once
+  std::string_view request_id;   // empty = none
+  std::string_view allow;        // of a 405
+  uint32_t retry_after_s = 0;    // of a 429 or 503; 0 = none
+  bool challenge = false;        // of a 401
+  std::string_view cors_origin;  // whose pages may read this; empty = none
+  bool preflight = false;        // tells a browser what those pages may send; no body
 };
 std::string HeadText(const HeadFields& fields);
 
@@ -32,5 +35,8 @@ inline constexpr std::string_view kLastChunk = "0\r\n\r\n";
 
 // True for a value that may be repeated in a header: 1..128 visible ASCII characters.
 bool IsPlainHeaderValue(std::string_view value);
+
+// A W3C trace context: version 00, ids not zero.
+bool IsTraceParent(std::string_view value);
 
 }  // namespace kvrm

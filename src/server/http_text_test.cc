@@ -58,5 +58,18 @@ TEST(HttpText, OnlyPlainValuesAreRepeatedInHeaders) {
   EXPECT_FALSE(IsPlainHeaderValue("\xC3\xA9"));
 }
 
+TEST(HttpText, OnlyWellFormedTraceParentsAreTaken) {
+  const std::string good = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01";
+  EXPECT_TRUE(IsTraceParent(good));
+  EXPECT_FALSE(IsTraceParent(""));
+  EXPECT_FALSE(IsTraceParent(good + "x"));
+  EXPECT_FALSE(IsTraceParent("01" + good.substr(2)));
+  EXPECT_FALSE(IsTraceParent("00-" + std::string(32, '0') + good.substr(35)));
+  EXPECT_FALSE(IsTraceParent(good.substr(0, 36) + std::string(16, '0') + "-01"));
+  std::string upper = good;
+  upper[20] = 'A';
+  EXPECT_FALSE(IsTraceParent(upper));
+}
+
 }  // namespace
 }  // namespace kvrm

@@ -46,6 +46,7 @@ struct RouteInfo {
   RouteKind kind = RouteKind::kNone;
   std::string_view path;     // the first of a route is its name; others are aliases
   std::string_view summary;  // of kNotOffered: what is not offered
+  bool open = false;         // answered without an API key
 };
 
 // By route, names before aliases. The path of kModel has a parameter: "/v1/models/{id}".

@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "engine/engine.h"
@@ -24,12 +25,19 @@
 
 namespace kvrm {
 
+enum class LogFormat : uint8_t { kText, kJson };
+
 struct ServerConfig {
   std::string host = "127.0.0.1";
   uint16_t port = 8080;  // 0 = any free one
   std::string alias;     // --alias: the model's id; empty = from its file
   bool strict_model = false;
   SamplingParams sampling;  // defaults of fields that a request leaves out
+
+  // Who may ask.
+  std::vector<std::string> api_keys;      // --api-key; none, and no file: everybody
+  std::string api_key_file;               // --api-key-file; empty = none
+  std::vector<std::string> cors_origins;  // --cors: whose pages may read answers; "*" = all
 
   // Bounds. Over them: 503, 413, 431, or the stream is cut.
   uint32_t max_connections = 4096;
@@ -47,6 +55,7 @@ struct ServerConfig {
   std::chrono::milliseconds drain_timeout{10'000};  // --drain-seconds
   std::chrono::milliseconds stall_timeout{30'000};  // no step with work open: /health says 503
 
+  LogFormat log_format = LogFormat::kText;
   std::function<void(std::string_view)> log;             // one line, any thread; empty = stderr
   std::function<void(const std::string&)> on_listening;  // RunServer: bound; gets the URL
   std::function<void(const Runtime&)> on_loaded;         // RunServer: loaded, not yet served
@@ -56,7 +65,7 @@ struct ServerConfig {
 class Server {
  public:
   // Binds, listens, starts the threads. Errors name host and port: kUnavailable (in use),
-  // kInvalidInput (host unknown, no right to the port).
+  // kInvalidInput (host unknown, no right to the port); or the API key file and its line.
   static Result<std::unique_ptr<Server>> Bind(const ServerConfig& config);
   ~Server();
   Server(const Server&) = delete;

@@ -258,7 +258,8 @@ TEST(Server, UnknownFieldsAreLoggedOncePerName) {
         Post(server.port(), kChat, ChatBody("a", R"(,"frobnicate":1,"b\u0001\u009bc":2)")).status,
         200);
   }
-  const auto lines = server.log();
+  std::vector<std::string> lines = server.log();
+  std::erase_if(lines, [](const std::string& line) { return !line.starts_with("ignoring "); });
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_NE(lines[0].find("'frobnicate'"), std::string::npos);
   EXPECT_NE(lines[1].find("'b??c'"), std::string::npos);

@@ -31,14 +31,16 @@ ApiError QueueFull(const std::string& message) {
 // What a client sent, cut to what a message or a log line should repeat.
 std::string Shortened(std::string_view text) { return ForMessage(text, kMaxRepeatedBytes); }
 
-std::string Hex(uint64_t value) {
-  char digits[17];
-  std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(value));
-  return digits;
+}  // namespace
+
+int64_t SteadyNowUs() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
-int64_t WallSeconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
+int64_t WallNowUs() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
@@ -48,12 +50,10 @@ uint64_t RandomSeed() {
   return (uint64_t{device()} << 32) ^ device();
 }
 
-}  // namespace
-
-int64_t SteadyNowUs() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+std::string HexText(uint64_t value) {
+  char digits[17];
+  std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(value));
+  return digits;
 }
 
 uint64_t Mix64(uint64_t x) {
@@ -74,10 +74,11 @@ Service::Service(ServiceConfig config, Engine& engine, const Tokenizer& tokenize
 
 Service::~Service() = default;
 
-uint64_t Service::NextRandom() { return Mix64(random_state_ += 0x9E3779B97F4A7C15u); }
+uint64_t Service::NextRandom() { return Mix64(random_state_ += kMixStep); }
 
 // ---- text to tokens
-std::variant<PreparedRequest, ApiError> Service::Prepare(ParsedRequest request) const {
+std::variant<PreparedRequest, ApiError> Service::Prepare(ParsedRequest request,
+                                                         const Caller& caller) const {
   LogUnknownFields(request.unknown_fields);
   if (config_.strict_model && !request.model.empty() && request.model != config_.model) {
     ApiError error = BadField(
@@ -88,6 +89,7 @@ std::variant<PreparedRequest, ApiError> Service::Prepare(ParsedRequest request) 
     return error;
   }
   PreparedRequest prepared;
+  prepared.tenant = caller.tenant;
   if (!request.ignore_eos) prepared.end_tokens = tokenizer_.end_tokens();
   for (size_t i = 0; i < request.stop_token_ids.size(); ++i) {
     const TokenId id = request.stop_token_ids[i];
@@ -135,8 +137,8 @@ std::variant<std::shared_ptr<Generation>, ApiError> Service::Start(PreparedReque
                                                                    GenerationListener* listener) {
   ResponseHead head;
   head.api = prepared.request.api;
-  head.id = (head.api == Api::kChat ? "chatcmpl-" : "cmpl-") + Hex(NextRandom());
-  head.created_s = WallSeconds();
+  head.id = (head.api == Api::kChat ? "chatcmpl-" : "cmpl-") + HexText(NextRandom());
+  head.created_s = WallNowUs() / 1'000'000;
   head.model = config_.model;
   const Api api = head.api;
   const std::optional<uint64_t> seed = prepared.request.seed;

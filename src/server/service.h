@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -45,6 +46,12 @@ struct ServiceCounters {
   uint64_t refused_queue_full = 0;
 };
 
+// Who sent a request, as far as it matters.
+struct Caller {
+  uint64_t tenant = 0;  // prefixes are shared within a tenant only
+  int32_t min_priority = std::numeric_limits<int32_t>::min();  // the most urgent it may ask for
+};
+
 class Service {
  public:
   Service(ServiceConfig config, Engine& engine, const Tokenizer& tokenizer,
@@ -52,7 +59,8 @@ class Service {
   ~Service();
 
   // Any thread. Text to tokens, with every check that needs the model's numbers.
-  std::variant<PreparedRequest, ApiError> Prepare(ParsedRequest request) const;
+  std::variant<PreparedRequest, ApiError> Prepare(ParsedRequest request,
+                                                  const Caller& caller = {}) const;
 
   // ---- I/O thread
   // Submits every choice. `listener` hears of the answer until Release. Queue full: 429, and
@@ -107,9 +115,13 @@ class Service {
   mutable std::set<std::string> logged_fields_;  // guarded by log_mutex_
 };
 
-int64_t SteadyNowUs();  // monotonic
+int64_t SteadyNowUs();                // monotonic
+int64_t WallNowUs();                  // since 1970
+uint64_t RandomSeed();                // from the system
+std::string HexText(uint64_t value);  // 16 digits
 
 // SplitMix64's output function: spreads consecutive numbers over 64 bits.
 uint64_t Mix64(uint64_t x);
+inline constexpr uint64_t kMixStep = 0x9E3779B97F4A7C15u;  // between the states of such a generator
 
 }  // namespace kvrm

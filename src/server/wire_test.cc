@@ -230,7 +230,7 @@ TEST(Wire, RequestIdsAreRepeatedWhenPlain) {
   client.SendRequest("POST", "/v1/completions", kBody, "X-Request-ID: req-7\r\n");
   EXPECT_EQ(client.Receive().headers.at("x-request-id"), "req-7");
   client.SendRequest("POST", "/v1/completions", kBody, "X-Request-ID: a b\r\n");
-  EXPECT_EQ(client.Receive().headers.count("x-request-id"), 0u);
+  EXPECT_TRUE(client.Receive().headers.at("x-request-id").starts_with("req-"));
 }
 
 // A reader that stalls costs its own answer, nobody else's.

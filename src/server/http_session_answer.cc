@@ -1,0 +1,214 @@
+// The answering half of a session: from a complete request to the last byte of its response.
+#include <boost/asio/write.hpp>
+#include <utility>
+
+#include "server/http_session.h"
+#include "server/read_routes.h"
+
+namespace kvrm {
+namespace {
+
+namespace net = boost::asio;
+
+constexpr std::string_view kEvents = "text/event-stream; charset=utf-8";
+constexpr uint32_t kRetryAfterSeconds = 1;
+
+}  // namespace
+
+// ---- answering
+void HttpSession::AnswerGet() {
+  const auto answer = AnswerRead(facts_.match, server_.read_context());
+  if (const auto* error = std::get_if<ApiError>(&answer)) return RespondError(*error);
+  const ReadAnswer& read = std::get<ReadAnswer>(answer);
+  Respond(200, read.content_type, read.body);
+}
+
+// What a page of an allowed origin may send is told to its browser; nothing is served.
+void HttpSession::AnswerPreflight() {
+  HeadFields head;
+  head.status = 204;
+  head.keep_alive = facts_.keep_alive;
+  head.request_id = facts_.id;
+  head.cors_origin = facts_.cors_origin;
+  head.preflight = true;
+  out_ = HeadText(head);
+  NoteResponse(head.status);
+  last_write_ = true;
+  Write();
+}
+
+void HttpSession::BeginAnswer() {
+  // The server may have begun to drain while the body was read.
+  if (server_.phase() != ServerPhase::kReady) {
+    ReleaseBodyBudget();
+    return RespondError(NotReadyError(server_.phase()));
+  }
+  if (KindOf(facts_.match.route) == RouteKind::kGenerate && !server_.TakeKeySlot(facts_.key)) {
+    ReleaseBodyBudget();
+    return RespondError(server_.KeyBusyError(*facts_.key));
+  }
+  state_ = State::kAnswering;
+  answering_ = true;
+  server_.AnswerBegan();
+  Watch();
+  if (KindOf(facts_.match.route) == RouteKind::kConvert) return BeginConversion();
+  holds_key_slot_ = true;
+  const Api api = facts_.match.route == Route::kChat ? Api::kChat : Api::kCompletions;
+  server_.Prepare(api, facts_.key, std::move(parser_->get().body()),
+                  [self = shared_from_this()](HttpServer::Prepared prepared) {
+                    self->ReleaseBodyBudget();
+                    if (self->state_ != State::kClosed) self->OnPrepared(std::move(prepared));
+                  });
+}
+
+void HttpSession::BeginConversion() {
+  server_.Convert(facts_.match.route, std::move(parser_->get().body()),
+                  [self = shared_from_this()](HttpServer::Converted converted) {
+                    self->ReleaseBodyBudget();
+                    if (self->state_ == State::kClosed) return;
+                    const auto* error = std::get_if<ApiError>(&converted);
+                    if (error != nullptr) return self->RespondError(*error);
+                    self->Respond(200, kJsonType, std::get<std::string>(converted));
+                  });
+}
+
+void HttpSession::OnPrepared(HttpServer::Prepared prepared) {
+  if (const auto* error = std::get_if<ApiError>(&prepared)) return RespondError(*error);
+  auto started = server_.service()->Start(std::move(std::get<PreparedRequest>(prepared)), this);
+  if (const auto* error = std::get_if<ApiError>(&started)) return RespondError(*error);
+  generation_ = std::move(std::get<std::shared_ptr<Generation>>(started));
+}
+
+void HttpSession::OnOutput(Generation&) { Pump(); }
+
+void HttpSession::Pump() {
+  if (writing_) {
+    if (generation_->output_bytes() <= server_.config().max_outbox_bytes) return;
+    ++server_.counters().outbox_overflows;
+    return Close();
+  }
+  if (const auto& error = generation_->error()) {
+    const ApiError copy = *error;
+    ReleaseGeneration();
+    return RespondError(copy);
+  }
+  if (generation_->stream()) return PumpStream();
+  if (!generation_->complete()) return;
+  const std::string body = generation_->TakeOutput();
+  ReleaseGeneration();
+  Respond(200, kJsonType, body);
+}
+
+// Everything made since the last write goes out in one write; the head travels with the first text.
+void HttpSession::PumpStream() {
+  const bool complete = generation_->complete();
+  const std::string events = generation_->TakeOutput();
+  if (events.empty()) return;
+  out_.clear();
+  if (!head_sent_) {
+    HeadFields head;
+    head.content_type = kEvents;
+    head.framing =
+        facts_.chunked ? HeadFields::Framing::kChunked : HeadFields::Framing::kUntilClose;
+    if (!facts_.chunked) facts_.keep_alive = false;
+    head.keep_alive = facts_.keep_alive;
+    head.event_stream = true;
+    head.request_id = facts_.id;
+    head.cors_origin = facts_.cors_origin;
+    out_ = HeadText(head);
+    head_sent_ = true;
+    NoteResponse(200);
+    record_.first_output_us = SteadyNowUs() - record_.begun_us;
+  }
+  if (facts_.chunked) {
+    AppendChunk(out_, events);
+    if (complete) out_ += kLastChunk;
+  } else {
+    out_ += events;
+  }
+  last_write_ = complete;
+  if (complete) ReleaseGeneration();
+  Write();
+}
+
+void HttpSession::ReleaseGeneration() {
+  if (generation_ == nullptr) return;
+  record_.answer = generation_->Record();
+  server_.service()->Release(*generation_);
+  generation_.reset();
+}
+
+void HttpSession::EndAnswer() {
+  if (std::exchange(holds_key_slot_, false)) server_.ReturnKeySlot(facts_.key);
+  if (std::exchange(answering_, false)) server_.AnswerEnded();
+}
+
+// One line of the log for each request; what only watches the server is not worth one.
+void HttpSession::EndRequest(bool client_gone) {
+  if (!std::exchange(record_.open, false)) return;
+  if (KindOf(facts_.match.route) == RouteKind::kState && record_.status == 200) return;
+  RequestRecord record;
+  record.id = facts_.id;
+  record.trace = facts_.trace;
+  record.route = RouteName(facts_.match.route);
+  if (facts_.key) record.key = server_.keys()[*facts_.key].name;
+  record.status = record_.status;
+  record.client_gone = client_gone;
+  record.error_code = record_.error_code;
+  record.total_us = SteadyNowUs() - record_.begun_us;
+  record.first_output_us = record_.first_output_us;
+  record.answer = record_.answer;
+  server_.LogRequest(record);
+}
+
+// ---- writing
+void HttpSession::Respond(int status, std::string_view content_type, const std::string& body) {
+  HeadFields head;
+  head.status = status;
+  head.content_type = content_type;
+  head.content_length = body.size();
+  if (server_.phase() == ServerPhase::kDraining) facts_.keep_alive = false;
+  head.keep_alive = facts_.keep_alive;
+  head.request_id = facts_.id;
+  head.cors_origin = facts_.cors_origin;
+  head.challenge = status == 401;
+  if (status == 405) head.allow = AllowedMethods(facts_.match.route);
+  if (status == 429 || status == 503) head.retry_after_s = kRetryAfterSeconds;
+  out_ = HeadText(head);
+  if (!facts_.head_only) out_ += body;
+  NoteResponse(status);
+  last_write_ = true;
+  Write();
+}
+
+void HttpSession::NoteResponse(int status) {
+  record_.status = status;
+  ++server_.counters().responses[{std::string(RouteName(facts_.match.route)), status}];
+}
+
+void HttpSession::RespondError(const ApiError& error) {
+  record_.error_code = error.code.empty() ? error.type : error.code;
+  Respond(error.status, kJsonType, ErrorBody(error));
+}
+
+void HttpSession::Write() {
+  if (!answering_) state_ = State::kWriting;
+  writing_ = true;
+  stream_.expires_after(server_.config().write_timeout);
+  net::async_write(stream_, net::buffer(out_),
+                   Guarded([](HttpSession& self, const Error& ec, size_t) { self.OnWritten(ec); }));
+}
+
+void HttpSession::OnWritten(const Error& ec) {
+  writing_ = false;
+  if (ec) return ClientGone();
+  if (!last_write_) return Pump();
+  EndAnswer();
+  EndRequest(/*client_gone=*/false);
+  if (state_ == State::kClosed) return;  // the last answer of a drain closes what is left
+  out_ = {};
+  if (facts_.keep_alive && server_.phase() != ServerPhase::kDraining) return AwaitRequest();
+  Linger();
+}
+
+}  // namespace kvrm
