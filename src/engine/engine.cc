@@ -19,6 +19,7 @@ SchedulerConfig SchedulerConfigOf(const EngineConfig& config, const ExecutorInfo
           .prompt_rows = prompt_rows,
           .mixed_prompt_rows = std::min(config.mixed_prompt_rows, prompt_rows),
           .chunk_rows = config.chunk_rows,
+          .max_logits = info.max_logits,
           .max_step_us = config.max_itl_us,
           .step_samples = info.step_samples};
 }
@@ -98,10 +99,7 @@ Engine::State::State(const EngineConfig& engine_config, std::unique_ptr<Pager> g
       executor(std::move(given_executor)),
       frames(std::move(frame_builder)),
       scheduler(SchedulerConfigOf(config, info)),
-      adopt_prefix(config.prefix_cache ? PrefixAdopter([this](RequestId id, SeqId seq) {
-        return AdoptPrefix(id, seq);
-      })
-                                       : PrefixAdopter()),
+      adopt_prefix([this](RequestId id, SeqId seq) { return AdoptPrefix(id, seq); }),
       sampler(info.vocab),
       ledger(config.max_itl_us, config.stolen_us) {
   by_slot.resize(config.max_slots);
@@ -109,6 +107,7 @@ Engine::State::State(const EngineConfig& engine_config, std::unique_ptr<Pager> g
   rows.reserve(info.max_rows[static_cast<uint32_t>(ProgramKind::kPrefill)]);
   slots.reserve(config.max_slots);
   outcomes.reserve(config.max_slots);
+  scores.reserve(info.max_logits);
   for (uint32_t g = 0; g < pager->geometry().groups.size(); ++g) {
     copy_engine.Bind({.kind = CopySpaceKind::kPool, .kv_group = static_cast<uint8_t>(g)},
                      pager->base(g), pager->range_bytes(g));
@@ -187,6 +186,10 @@ Status Engine::Check(const GenerateRequest& request) const {
   }
   KVRM_RETURN_IF_ERROR(CheckIds("prompt", request.prompt, s.info.vocab));
   KVRM_RETURN_IF_ERROR(CheckIds("end_tokens", request.end_tokens, s.info.vocab));
+  if (request.num_prompt_logprobs > kMaxTopLogprobs) {
+    return Refuse("num_prompt_logprobs", request.num_prompt_logprobs,
+                  "at most " + std::to_string(kMaxTopLogprobs));
+  }
   for (const LogitBias& entry : request.sampling.logit_bias) {
     if (entry.id >= 0 && static_cast<uint32_t>(entry.id) < s.info.vocab) continue;
     return InvalidInput("logit_bias names token " + std::to_string(entry.id) +

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,14 @@ struct TokenEvent {
   float logprob = 0;
   const std::vector<TokenLogprob>* top = nullptr;  // valid during the call; null when not asked
 };
+// What the model said of a prompt token, from what stands before it.
+struct PromptTokenEvent {
+  uint32_t index = 0;  // in the prompt, 1 or more: nothing stands before the first
+  TokenId token = -1;
+  float logprob = 0;
+  uint32_t rank = 0;                               // 1 = the likeliest
+  const std::vector<TokenLogprob>* top = nullptr;  // valid during the call
+};
 struct FinishEvent {
   StopReason reason = StopReason::kNone;
   std::string message;  // of kError
@@ -56,6 +65,8 @@ struct FinishEvent {
 class EventSink {
  public:
   virtual ~EventSink() = default;
+  // With score_prompt: every token of the prompt but the first, in order, before the first OnToken.
+  virtual void OnPromptToken(RequestId /*id*/, const PromptTokenEvent& /*event*/) {}
   virtual void OnToken(RequestId id, const TokenEvent& event) = 0;
   virtual void OnFinish(RequestId id, const FinishEvent& event) = 0;
 };
@@ -65,6 +76,14 @@ struct GenerateRequest {
   SamplingParams sampling;
   uint32_t max_new_tokens = 0;  // 0 = to the context's end
   uint32_t min_new_tokens = 0;
+  bool generate = true;       // false: it ends (kLength) once its prompt is computed
+  bool score_prompt = false;  // OnPromptToken. Each row is computed anew, whatever is cached of it
+  uint32_t num_prompt_logprobs = 0;  // top entries beside each prompt token, 0..kMaxTopLogprobs
+  // An earlier request with the same prompt, whose prompt shall be computed once for both: this one
+  // waits for it and refers to its pages (Alias). An id that is unknown, has another prompt or
+  // ended early is no error: then it is computed by itself. Tokens are the same either way (law
+  // I5).
+  std::optional<RequestId> fork_of;
   std::vector<TokenId> end_tokens;  // ids that end it (kEnd); empty with ignore_eos
   EventSink* sink = nullptr;        // outlives the request
   uint64_t tenant = 0;              // prefixes are shared within a tenant only

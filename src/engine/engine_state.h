@@ -21,9 +21,11 @@ struct LiveRequest {
   GenerateRequest request;      // its prompt has moved into `tokens`
   std::vector<TokenId> tokens;  // prompt, then output
   uint32_t prompt_tokens = 0;
-  uint32_t max_tokens = 0;  // prompt + output end here
-  bool admitted = false;    // has run at least once
-  bool running = false;     // holds a slot
+  uint32_t max_tokens = 0;       // prompt + output end here
+  std::vector<RequestId> forks;  // wait until its prompt is computed
+  bool prompt_done = false;      // its prompt is computed
+  bool admitted = false;         // has run at least once
+  bool running = false;          // holds a slot
   int64_t submit_us = 0, admitted_us = 0, first_token_us = 0, last_token_us = 0;
   int64_t longest_gap_us = 0;
   uint32_t preemptions = 0;
@@ -38,6 +40,13 @@ struct Outcome {
   LiveRequest* live = nullptr;
   Sample sample;
   uint32_t fault_position = kNone32;  // position of a row that was not finite
+};
+
+// A prompt token whose score a step found out.
+struct PromptScore {
+  LiveRequest* live = nullptr;
+  uint32_t index = 0;  // in the prompt
+  Sample sample;
 };
 
 struct Engine::State {
@@ -62,7 +71,7 @@ struct Engine::State {
   TrainMerger merger;
   CpuCopyEngine copy_engine;
   Scheduler scheduler;
-  const PrefixAdopter adopt_prefix;  // empty: no prefix cache
+  const PrefixAdopter adopt_prefix;
   Sampler sampler;
 
   // ---- requests
@@ -85,6 +94,7 @@ struct Engine::State {
   FrameView frame;
   StepResult result;
   std::vector<Outcome> outcomes;
+  std::vector<PromptScore> scores;  // in the order of rows
   EngineMetrics metrics;
   GapLedger ledger;
   std::optional<FrameHead> previous_head;  // validate_each_step
@@ -110,10 +120,17 @@ struct Engine::State {
   void RollBack();
   void BuildRows();
   void NotePlan();
+  const float* PanelMaxOf(uint32_t logits_idx) const;
+  uint32_t ScorePromptRows(const PlannedRows& planned, uint32_t row_begin);
   Outcome SampleOne(const PlannedRows& planned, uint32_t row_begin);
+  void PublishScore(const PromptScore& score);
   void PublishOutcome(Outcome& outcome, int64_t now_us);
   void EndUnserviceable();
+  void Queue(const LiveRequest& request, Scheduler::Place place);
+  bool WaitsForItsTwin(const LiveRequest& request);
+  void ReleaseForks(LiveRequest& request);
   uint32_t AdoptPrefix(RequestId id, SeqId seq);
+  uint32_t AdoptFromTwin(const LiveRequest& request, SeqId seq);
   void IndexPrefixes();
   StopReason ReasonToStop(const LiveRequest& request) const;
   void Finish(LiveRequest& request, StopReason reason, std::string message);

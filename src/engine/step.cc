@@ -1,7 +1,6 @@
 // The step: plan, edit, commit, move, run, sample, publish. Nothing is visible before the commit;
 // until then a step can be rolled back as if it had never been planned.
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "base/check.h"
@@ -99,12 +98,38 @@ void Engine::State::Accept(Event& event) {
   request->prompt_tokens = static_cast<uint32_t>(request->tokens.size());
   const uint32_t room = config.max_seq_tokens - request->prompt_tokens;
   const uint32_t asked = request->request.max_new_tokens;
-  request->max_tokens = request->prompt_tokens + (asked == 0 ? room : std::min(asked, room));
+  const uint32_t output = asked == 0 ? room : std::min(asked, room);
+  request->max_tokens = request->prompt_tokens + (request->request.generate ? output : 0);
   request->submit_us = event.submit_us;
-  scheduler.Add(request->id, request->prompt_tokens, request->request.priority);
   tidy = tidying = false;
   ++metrics.requests_submitted;
-  live.emplace(request->id, std::move(request));
+  const LiveRequest& accepted = *live.emplace(event.id, std::move(request)).first->second;
+  if (!WaitsForItsTwin(accepted)) Queue(accepted, Scheduler::Place::kLast);
+}
+
+void Engine::State::Queue(const LiveRequest& request, Scheduler::Place place) {
+  const uint32_t scored = request.request.score_prompt ? request.prompt_tokens - 1 : 0;
+  scheduler.Add(request.id, request.prompt_tokens, request.request.priority, scored, place);
+}
+
+// Of equal prompts that came together the first is computed; the others then refer to its pages.
+bool Engine::State::WaitsForItsTwin(const LiveRequest& request) {
+  if (!request.request.fork_of) return false;
+  const auto found = live.find(*request.request.fork_of);
+  if (found == live.end() || found->second.get() == &request) return false;
+  LiveRequest& twin = *found->second;
+  if (twin.prompt_done || twin.tokens != request.tokens) return false;
+  twin.forks.push_back(request.id);
+  return true;
+}
+
+// Before what came after the request that they waited for.
+void Engine::State::ReleaseForks(LiveRequest& request) {
+  for (auto id = request.forks.rbegin(); id != request.forks.rend(); ++id) {
+    const auto found = live.find(*id);
+    if (found != live.end()) Queue(*found->second, Scheduler::Place::kFirst);
+  }
+  request.forks.clear();
 }
 
 void Engine::State::Cancel(RequestId id) {
@@ -126,15 +151,43 @@ void Engine::State::PlanAndEdit() {
   plan = &scheduler.Plan(*pager, adopt_prefix);
 }
 
-// The scheduler admits `id`, or takes it up again: what is cached of its tokens need not be
-// computed.
+// The scheduler admits `id`, or takes it up again: what is known of its tokens' pages need not be
+// computed, but for rows that are still to be scored.
 uint32_t Engine::State::AdoptPrefix(RequestId id, SeqId seq) {
   const LiveRequest& request = *live.find(id)->second;
+  std::span<const TokenId> tokens = request.tokens;
+  const uint32_t num_scored = scheduler.num_scored_rows(id);
+  if (request.request.score_prompt && num_scored + 1 < request.prompt_tokens) {
+    tokens = tokens.first(num_scored);
+  }
+  if (tokens.size() == request.prompt_tokens) {
+    const uint32_t shared = AdoptFromTwin(request, seq);
+    if (shared > 0) return shared;
+  }
+  if (!config.prefix_cache || tokens.empty()) return 0;
   const PrefixSalt salt{.tenant = request.request.tenant};
-  const uint32_t cached = pager->MatchPrefix(salt, request.tokens);
+  const uint32_t cached = pager->MatchPrefix(salt, tokens);
   if (cached == 0) return 0;
-  const Reservation adopted = pager->AdoptPrefix(seq, salt, request.tokens, cached);
+  const Reservation adopted = pager->AdoptPrefix(seq, salt, tokens, cached);
   return adopted.status == ReserveStatus::kOk ? cached : 0;
+}
+
+// The whole prompt, from the pages of the request that it forks, while that one holds them.
+uint32_t Engine::State::AdoptFromTwin(const LiveRequest& request, SeqId seq) {
+  if (!request.request.fork_of) return 0;
+  const RequestId twin_id = *request.request.fork_of;
+  const auto found = live.find(twin_id);
+  const std::optional<SeqId> twin_seq = scheduler.sequence(twin_id);
+  if (found == live.end() || !twin_seq) return 0;
+  const LiveRequest& twin = *found->second;
+  const uint32_t count = request.prompt_tokens;
+  if (twin.request.tenant != request.request.tenant || twin.prompt_tokens != count ||
+      scheduler.num_computed_tokens(twin_id) < count ||
+      !std::equal(request.tokens.begin(), request.tokens.end(), twin.tokens.begin())) {
+    return 0;
+  }
+  const Reservation shared = pager->Alias(seq, *twin_seq, count);
+  return shared.status == ReserveStatus::kOk ? count : 0;
 }
 
 // ---- commit
@@ -183,16 +236,16 @@ void Engine::State::BuildRows() {
     slots.push_back(head);
     const uint8_t no_write = planned.no_write ? kRowNoWrite : 0;
     for (uint32_t i = planned.first; i < planned.first + planned.count; ++i) {
-      const bool sampled = planned.want_logits && i + 1 == planned.first + planned.count;
+      const bool has_logits = i >= planned.logits_from;
       rows.push_back({.token = request.tokens[i],
                       .slot = head.slot,
                       .token_src = TokenSource::kImmediate,
-                      .flags = static_cast<uint8_t>((sampled ? kRowWantLogits : 0) | no_write),
+                      .flags = static_cast<uint8_t>((has_logits ? kRowWantLogits : 0) | no_write),
                       .position = i,
                       .kv_index = i,
                       .mask_id = kNone32,
                       .lse_target = -1,
-                      .logits_idx = sampled ? num_logits++ : kNone32,
+                      .logits_idx = has_logits ? num_logits++ : kNone32,
                       .reserved = 0});
     }
   }
@@ -244,166 +297,6 @@ void Engine::State::RunProgram() {
       clock.NowUs(), {.decode_rows = shape.decode_rows,
                       .prompt_rows = shape.prompt_rows,
                       .decode_us = static_cast<int64_t>(scheduler.cost().PredictUs(decoding))});
-}
-
-// ---- sample
-
-void Engine::State::SampleRows() {
-  outcomes.clear();
-  uint32_t row_begin = 0;
-  for (const PlannedRows& planned : plan->rows) {
-    Outcome outcome = SampleOne(planned, row_begin);
-    row_begin += planned.count;
-    const bool fault = outcome.fault_position != kNone32;
-    if (planned.want_logits || fault) outcomes.push_back(std::move(outcome));
-  }
-}
-
-Outcome Engine::State::SampleOne(const PlannedRows& planned, uint32_t row_begin) {
-  Outcome outcome;
-  outcome.live = by_slot[rows[row_begin].slot];
-  for (uint32_t i = 0; i < planned.count; ++i) {
-    if (result.row_status[row_begin + i] == kRowOk) continue;
-    outcome.fault_position = planned.first + i;
-    return outcome;
-  }
-  if (!planned.want_logits) return outcome;
-  const uint32_t logits_idx = rows[row_begin + planned.count - 1].logits_idx;
-  const LiveRequest& request = *outcome.live;
-  const uint32_t output_idx = request.num_output();
-  const std::span<const TokenId> banned = output_idx < request.request.min_new_tokens
-                                              ? std::span(request.request.end_tokens)
-                                              : std::span<const TokenId>();
-  const float* panel_max = result.panel_max == nullptr
-                               ? nullptr
-                               : result.panel_max + size_t{logits_idx} * result.num_panels;
-  outcome.sample = sampler.Run(request.request.sampling,
-                               result.logits + size_t{logits_idx} * result.logits_stride, panel_max,
-                               request.tokens, output_idx, banned);
-  if (!outcome.sample.ok) outcome.fault_position = planned.first + planned.count - 1;
-  return outcome;
-}
-
-// ---- publish
-
-void Engine::State::Publish() {
-  if (observer != nullptr) observer->OnStep(*plan, frame, result);
-  scheduler.OnStepDone();
-  pager->StepDone(epoch);
-  if (config.prefix_cache) IndexPrefixes();
-  metrics.prompt_tokens += plan->num_prompt_rows;
-  if (config.validate_each_step) ValidateStep();
-  const int64_t now_us = clock.NowUs();  // stamps what goes out; decides nothing
-  ledger.Stamp(now_us);
-  for (Outcome& outcome : outcomes) PublishOutcome(outcome, now_us);
-  EndUnserviceable();
-  EndPhase(StepPhase::kPublished, GapCause::kOutput, &metrics.output_us);
-  const int64_t end_us = clock.NowUs();
-  metrics.step_us += end_us - step_begin_us;
-  ledger.EndStep(end_us);
-}
-
-// Pages that this step filled can be found by their tokens from now on, unless a value in them was
-// not finite: such a sequence ends, and nobody shall find what it left.
-void Engine::State::IndexPrefixes() {
-  const uint32_t page_tokens = pager->geometry().groups[0].page_tokens;
-  uint32_t row_begin = 0;
-  for (const PlannedRows& planned : plan->rows) {
-    const LiveRequest& request = *by_slot[rows[row_begin].slot];
-    const uint8_t* status = result.row_status + row_begin;
-    row_begin += planned.count;
-    const uint32_t end = planned.first + planned.count;
-    if (planned.first / page_tokens == end / page_tokens) continue;
-    if (!std::all_of(status, status + planned.count, [](uint8_t s) { return s == kRowOk; }))
-      continue;
-    pager->IndexPrefix(planned.seq, {.tenant = request.request.tenant},
-                       std::span(request.tokens).first(end));
-  }
-}
-
-void Engine::State::PublishOutcome(Outcome& outcome, int64_t now_us) {
-  LiveRequest& request = *outcome.live;
-  if (outcome.fault_position != kNone32) {
-    Finish(request, StopReason::kError,
-           "numeric fault: a value at position " + std::to_string(outcome.fault_position) +
-               " is not finite, or no token may follow it; only this request ends");
-    return;
-  }
-  if (request.num_output() == 0) {
-    request.first_token_us = now_us;
-  } else {
-    ledger.Count(request.last_token_us, request.preempted_since_token);
-    request.longest_gap_us = std::max(request.longest_gap_us, now_us - request.last_token_us);
-    metrics.longest_gap_us = std::max(metrics.longest_gap_us, request.longest_gap_us);
-  }
-  request.last_token_us = now_us;
-  request.preempted_since_token = false;
-  const TokenEvent event{
-      .token = outcome.sample.id,
-      .index = request.num_output(),
-      .logprob = outcome.sample.logprob,
-      .top = request.request.sampling.num_logprobs > 0 ? &outcome.sample.top : nullptr};
-  request.tokens.push_back(outcome.sample.id);
-  scheduler.OnToken(request.id);
-  ++metrics.output_tokens;
-  request.request.sink->OnToken(request.id, event);
-  const StopReason reason = ReasonToStop(request);
-  if (reason != StopReason::kNone) Finish(request, reason, {});
-}
-
-StopReason Engine::State::ReasonToStop(const LiveRequest& request) const {
-  const auto& ends = request.request.end_tokens;
-  if (std::find(ends.begin(), ends.end(), request.tokens.back()) != ends.end()) {
-    return StopReason::kEnd;
-  }
-  return request.tokens.size() >= request.max_tokens ? StopReason::kLength : StopReason::kNone;
-}
-
-// The pool itself is too small for a sequence that grew: it ends where the pool ends, as at the end
-// of its context. Without a single output token that is an error (Check tells it beforehand).
-void Engine::State::EndUnserviceable() {
-  for (const RequestId id : plan->unserviceable) {
-    LiveRequest& request = *live.find(id)->second;
-    if (request.num_output() > 0) {
-      Finish(request, StopReason::kLength, {});
-      continue;
-    }
-    Finish(request, StopReason::kError,
-           "prompt has " + std::to_string(request.prompt_tokens) +
-               " tokens, but the KV pool can give one sequence at most " +
-               std::to_string(std::min<uint64_t>(kv_tokens, config.max_seq_tokens)));
-  }
-}
-
-// The one place where a request ends. Its pages go back in the edit of the next step.
-void Engine::State::Finish(LiveRequest& request, StopReason reason, std::string message) {
-  const RequestId id = request.id;
-  if (scheduler.sequence(id).has_value()) {
-    ended.push_back(id);
-  } else {
-    scheduler.Remove(id, *pager);  // it only queues: no edit
-  }
-  num_running -= request.running ? 1 : 0;
-  if (!request.admitted) events.NoLongerWaiting(1);  // at once: the sink may submit anew
-  uint64_t& count = reason == StopReason::kCancelled ? metrics.requests_cancelled
-                    : reason == StopReason::kError   ? metrics.requests_failed
-                                                     : metrics.requests_finished;
-  ++count;
-  const bool started = request.num_output() > 0;
-  FinishEvent event;
-  event.reason = reason;
-  event.message = std::move(message);
-  const int64_t waited_until_us = request.admitted ? request.admitted_us : clock.NowUs();
-  event.timings = {.queued_us = waited_until_us - request.submit_us,
-                   .prompt_us = started ? request.first_token_us - request.admitted_us : 0,
-                   .decode_us = started ? request.last_token_us - request.first_token_us : 0,
-                   .longest_gap_us = request.longest_gap_us,
-                   .prompt_tokens = request.prompt_tokens,
-                   .output_tokens = request.num_output(),
-                   .cached_tokens = request.cached_tokens,
-                   .preemptions = request.preemptions};
-  const auto node = live.extract(id);  // ended for the sink's callback, too, and alive during it
-  request.request.sink->OnFinish(id, event);
 }
 
 }  // namespace kvrm

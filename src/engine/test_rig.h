@@ -91,6 +91,14 @@ inline std::unique_ptr<Engine> MakeEngine(const RigOptions& options, Clock& cloc
 struct Stream {
   std::vector<TokenId> tokens;
   std::vector<float> logprobs;
+  struct Scored {
+    TokenId token;
+    float logprob;
+    uint32_t rank;
+    std::vector<std::pair<TokenId, float>> top;
+    bool operator==(const Scored&) const = default;
+  };
+  std::vector<Scored> prompt;  // of prompt tokens 1, 2, ...
   uint32_t finishes = 0;
   FinishEvent finish;
 };
@@ -98,6 +106,16 @@ struct Stream {
 // Keeps the streams by id and checks the sink's contract.
 class Collector final : public EventSink {
  public:
+  void OnPromptToken(RequestId id, const PromptTokenEvent& event) override {
+    Stream& stream = streams_[id];
+    EXPECT_EQ(stream.finishes, 0u) << "a score after the end";
+    EXPECT_TRUE(stream.tokens.empty()) << "a score after a token";
+    EXPECT_EQ(event.index, stream.prompt.size() + 1) << "scores come in order, each once";
+    stream.prompt.push_back({event.token, event.logprob, event.rank, {}});
+    for (const TokenLogprob& entry : *event.top) {
+      stream.prompt.back().top.emplace_back(entry.id, entry.logprob);
+    }
+  }
   void OnToken(RequestId id, const TokenEvent& event) override {
     Stream& stream = streams_[id];
     EXPECT_EQ(stream.finishes, 0u) << "a token after the end";

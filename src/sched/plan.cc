@@ -90,11 +90,16 @@ void Scheduler::State::AddRows(EntryRef entry, uint32_t count, bool decode) {
   (decode ? plan.shape.decode_rows : plan.shape.prompt_rows) += count;
   (decode ? plan.shape.decode_tokens : plan.shape.prompt_tokens) += seen;
   const bool no_write = entry->num_computed < entry->num_adopted;
-  plan.rows.push_back({entry->id, entry->seq, entry->num_computed, count, decode, last, no_write});
+  const uint32_t first = entry->num_computed;
+  uint32_t logits_from = first + count - (last ? 1 : 0);
+  if (entry->num_scored < entry->scored_rows) {
+    logits_from = std::clamp(entry->num_scored, first, logits_from);
+  }
+  plan.rows.push_back({entry->id, entry->seq, first, count, decode, last, logits_from, no_write});
   plan_entries.push_back(entry);
   plan.num_rows += count;
   plan.num_prompt_rows += decode ? 0 : count;
-  plan.num_logits += last ? 1 : 0;
+  plan.num_logits += first + count - logits_from;
 }
 
 void Scheduler::State::PlanDecodeRows(Pager& pager) {
@@ -139,6 +144,21 @@ uint32_t Scheduler::State::RowsWithinGap(uint32_t first_position, uint32_t at_mo
   return plan.num_prompt_rows > 0 ? rows : std::max(rows, std::min(1u, at_most));
 }
 
+// How many rows each prompt may get for its logits' sake. One row with logits is kept for each that
+// waits; what is left goes to those that are scored, the next in turn first.
+void Scheduler::State::BoundScoredRows() {
+  const uint32_t max_logits = std::max(config.max_logits, config.max_slots);
+  const auto waiting = static_cast<uint32_t>(prompts.size());
+  uint32_t spare = max_logits - plan.num_logits - waiting;
+  for (const EntryRef entry : prompts) {
+    entry->most_rows = entry->num_known;
+    if (entry->num_scored >= entry->scored_rows) continue;
+    const uint32_t first = std::max(entry->num_scored, entry->num_computed);
+    entry->most_rows = first - entry->num_computed + 1 + spare;
+    spare -= std::min(spare, entry->scored_rows - first);
+  }
+}
+
 // Prompts take turns of `prompt_quantum` rows (deficit round robin): a short prompt waits for a
 // turn of a long one, never for its end. A turn that the step's budget cuts short goes on in the
 // next step.
@@ -149,10 +169,13 @@ void Scheduler::State::GrantPromptRows(uint32_t rows) {
     turns.push_back({entry, entry->turn, entry->deficit});
     entry->grant = 0;
   }
+  BoundScoredRows();
   size_t first = 0, waiting = prompts.size();  // prompts[first, first + waiting) still want rows
   while (rows > 0 && waiting > 0) {
     const EntryRef entry = prompts[first];
-    uint32_t wanted = entry->num_known - entry->num_computed - entry->grant;
+    const uint32_t left = entry->num_known - entry->num_computed - entry->grant;
+    uint32_t wanted = std::min(left, entry->most_rows - entry->grant);
+    const bool bounded = wanted < left;
     if (config.chunk_rows > 0) wanted = std::min(wanted, config.chunk_rows - entry->grant);
     if (entry->deficit == 0) entry->deficit = config.prompt_quantum;
     const uint32_t given = std::min({wanted, entry->deficit, rows});
@@ -161,6 +184,7 @@ void Scheduler::State::GrantPromptRows(uint32_t rows) {
     rows -= given;
     if (given == wanted) {
       if (config.chunk_rows == 0) entry->deficit = 0;
+      if (bounded) entry->turn = ++last_turn;
       ++first;
       --waiting;
     } else if (entry->deficit == 0) {
@@ -250,6 +274,8 @@ bool Scheduler::State::Admit(Pager& pager) {
 void Scheduler::State::Adopt(Entry& entry) {
   entry.num_adopted = *adopt ? (*adopt)(entry.id, entry.seq) : 0;
   KVRM_CHECK(entry.num_adopted <= entry.num_known, "SCHED-3: no more is adopted than is known");
+  KVRM_CHECK(entry.num_scored == entry.scored_rows || entry.num_adopted <= entry.num_scored,
+             "a row that is to be scored is computed");
   entry.num_computed = std::min(entry.num_adopted, entry.num_known - 1);
   plan.cached_tokens += entry.num_computed;
   if (!entry.was_admitted) entry.num_cached = entry.num_computed;

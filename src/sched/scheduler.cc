@@ -32,6 +32,8 @@ SchedEntryRef Scheduler::State::QueueBefore(int32_t priority) {
 Scheduler::Scheduler(const SchedulerConfig& config) : state_(std::make_unique<State>(config)) {
   KVRM_CHECK(config.max_slots > 0 && config.max_slots <= config.max_rows,
              "SCHED-2: the widest program has a row for each slot");
+  KVRM_CHECK(config.max_logits == 0 || config.max_logits >= config.max_slots,
+             "each sequence that runs may have a row with logits");
   KVRM_CHECK(config.prompt_rows > 0 && config.mixed_prompt_rows > 0,
              "SCHED-4: each step may advance some prompt");
   State& s = *state_;
@@ -48,14 +50,19 @@ Scheduler::Scheduler(const SchedulerConfig& config) : state_(std::make_unique<St
 }
 Scheduler::~Scheduler() = default;
 
-void Scheduler::Add(RequestId id, uint32_t num_tokens, int32_t priority) {
+void Scheduler::Add(RequestId id, uint32_t num_tokens, int32_t priority, uint32_t scored_rows,
+                    Place place) {
   State& s = *state_;
+  KVRM_CHECK(scored_rows < num_tokens || scored_rows == 0, "a scored row has a next token");
   KVRM_CHECK(num_tokens >= 1, "a request has at least one known token");
   KVRM_CHECK(!s.index.contains(id), "SCHED-1: a request is added once");
-  const SchedEntryRef entry = s.queue.insert(
-      s.QueueBehind(priority),
-      SchedEntry{
-          .id = id, .priority = priority, .num_known = num_tokens, .prompt_end = num_tokens});
+  const SchedEntryRef entry =
+      s.queue.insert(place == Place::kFirst ? s.QueueBefore(priority) : s.QueueBehind(priority),
+                     SchedEntry{.id = id,
+                                .priority = priority,
+                                .num_known = num_tokens,
+                                .prompt_end = num_tokens,
+                                .scored_rows = scored_rows});
   s.index.emplace(id, entry);
   s.unchecked.push_back(id);
 }
@@ -93,7 +100,9 @@ const StepPlan& Scheduler::Plan(Pager& pager, const PrefixAdopter& adopt) {
 void Scheduler::OnStepDone() {
   State& s = *state_;
   for (size_t i = 0; i < s.plan_entries.size(); ++i) {
-    s.plan_entries[i]->num_computed += s.plan.rows[i].count;
+    SchedEntry& entry = *s.plan_entries[i];
+    entry.num_computed += s.plan.rows[i].count;
+    entry.num_scored = std::min(entry.scored_rows, std::max(entry.num_scored, entry.num_computed));
   }
   s.plan_entries.clear();
   s.moves.clear();
@@ -155,6 +164,11 @@ std::optional<SeqId> Scheduler::sequence(RequestId id) const {
 uint32_t Scheduler::num_computed_tokens(RequestId id) const {
   const auto it = state_->index.find(id);
   return it == state_->index.end() ? 0 : it->second->num_computed;
+}
+
+uint32_t Scheduler::num_scored_rows(RequestId id) const {
+  const auto it = state_->index.find(id);
+  return it == state_->index.end() ? 0 : it->second->num_scored;
 }
 
 uint32_t Scheduler::num_cached_tokens(RequestId id) const {

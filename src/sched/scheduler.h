@@ -41,6 +41,7 @@ struct SchedulerConfig {
   uint32_t prompt_rows = 512;       // most prompt rows in one step when nothing decodes
   uint32_t mixed_prompt_rows = 64;  // most prompt rows in a step that decodes too
   uint32_t chunk_rows = 0;  // most prompt rows of one sequence in a step; 0 = no further bound
+  uint32_t max_logits = 0;  // most rows with logits in a step, at least max_slots; 0 = max_slots
   uint32_t prompt_quantum = 256;         // prompt rows of a turn
   int64_t max_step_us = 0;               // gap budget of a step that decodes; 0 = none
   std::vector<StepSample> step_samples;  // of the cost model; none: mixed_prompt_rows rules
@@ -59,8 +60,10 @@ struct PlannedRows {
   SeqId seq;
   uint32_t first;  // KV index of the first row
   uint32_t count;
-  bool decode;       // true: one row, token sampled by an earlier step
-  bool want_logits;  // the last row completes what is known: its logits are sampled
+  bool decode;           // true: one row, token sampled by an earlier step
+  bool want_logits;      // the last row completes what is known: its logits are sampled
+  uint32_t logits_from;  // rows [logits_from, first + count) have logits; scored, but for the last
+                         // with want_logits
   bool no_write =
       false;  // its places hold their contents already (adopted whole): one row, read only
 };
@@ -92,8 +95,12 @@ class Scheduler {
   ~Scheduler();
 
   // Queues a request whose known tokens (prompt) number `num_tokens` >= 1. Higher priorities come
-  // first and are preempted last; equals queue in the order in which they came.
-  void Add(RequestId id, uint32_t num_tokens, int32_t priority = 0);
+  // first and are preempted last; equals queue in the order in which they came, but for one that
+  // comes `kFirst`. Rows [0, scored_rows) of the prompt, scored_rows < num_tokens, shall have
+  // logits: each once, in order, in as many steps as the bound on logits asks for.
+  enum class Place : uint8_t { kLast, kFirst };
+  void Add(RequestId id, uint32_t num_tokens, int32_t priority = 0, uint32_t scored_rows = 0,
+           Place place = Place::kLast);
   // Drops a request wherever it is; a running one's sequence is closed in `pager`.
   void Remove(RequestId id, Pager& pager);
   // One more token is known (sampled): the next plan may compute it.
@@ -114,6 +121,7 @@ class Scheduler {
   bool idle() const;
   std::optional<SeqId> sequence(RequestId id) const;
   uint32_t num_computed_tokens(RequestId id) const;
+  uint32_t num_scored_rows(RequestId id) const;  // of the rows to be scored, those that were
   // Prompt rows of its first admission that need not be computed, because they were cached.
   uint32_t num_cached_tokens(RequestId id) const;
   SchedulerCounters counters() const;

@@ -19,13 +19,16 @@ struct SchedEntry {
   uint32_t num_adopted = 0;   // of the places that exist, these refer to cached pages
   uint32_t num_cached = 0;    // rows saved at its first admission
   uint32_t resumed_at = 0;    // num_known at its last admission
+  uint32_t scored_rows = 0;   // rows [0, scored_rows) shall have logits
+  uint32_t num_scored = 0;    // of these, how many had them in a step that is done
   bool was_admitted = false;
   bool was_preempted = false;
   SeqId seq;  // while running
   bool running = false;
-  uint64_t turn = 0;     // prompts take turns, the lowest first
-  uint32_t deficit = 0;  // prompt rows that are left of its turn
-  uint32_t grant = 0;    // prompt rows that this plan gives it
+  uint64_t turn = 0;       // prompts take turns, the lowest first
+  uint32_t deficit = 0;    // prompt rows that are left of its turn
+  uint32_t grant = 0;      // prompt rows that this plan gives it
+  uint32_t most_rows = 0;  // prompt rows that this plan may give it, for its logits' sake
 };
 // An entry is a node of exactly one list (SCHED-1 by construction); moves are splices, which keep
 // iterators and allocate nothing.
@@ -91,6 +94,7 @@ struct Scheduler::State {
   void PlanDecodeRows(Pager& pager);
   void PlanPromptRows(Pager& pager);
   void GrantPromptRows(uint32_t rows);
+  void BoundScoredRows();
   uint32_t PromptBudget(uint32_t first_position) const;
   uint32_t RowsWithinGap(uint32_t first_position, uint32_t at_most) const;
   void PlanPromptChunk(EntryRef entry, uint32_t budget, Pager& pager);

@@ -137,11 +137,12 @@ class Driver {
       }
       rows += planned.count;
       prompt_rows += planned.decode ? 0 : planned.count;
-      logits += planned.want_logits ? 1 : 0;
+      logits += planned.first + planned.count - planned.logits_from;
     }
     ASSERT_EQ(rows, plan.num_rows);
     ASSERT_EQ(prompt_rows, plan.num_prompt_rows);
     ASSERT_EQ(logits, plan.num_logits);
+    ASSERT_LE(logits, std::max(config_.max_logits, config_.max_slots));
     ASSERT_LE(rows, config_.max_rows);
     const bool mixed = rows > prompt_rows && config_.max_step_us == 0;
     ASSERT_LE(prompt_rows, mixed ? config_.mixed_prompt_rows : config_.prompt_rows);
