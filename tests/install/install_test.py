@@ -102,6 +102,12 @@ class InstallTest(unittest.TestCase):
         self.assertIn(" 0 wrong, 0 violations", out)
         self.assertIn(" 0 states wrong", out)
 
+    def test_an_example_is_read_in_one_sitting(self):
+        examples = [path for path in (PREFIX / "share/doc/kvrm/examples").glob("*/*") if path.is_file()]
+        self.assertIn("static_executor.c", [path.name for path in examples])
+        for path in examples:
+            self.assertLess(len(path.read_text().splitlines()), 200, path)
+
     def test_a_project_without_cxx_links_either_library(self):
         folder = WORK / "c-only"
         folder.mkdir(exist_ok=True)
@@ -127,18 +133,18 @@ class InstallTest(unittest.TestCase):
         self.assertIn("libxxhash-dev", result.stderr)
 
     def test_an_example_runs_by_pkg_config(self):
-        sources = sorted((ROOT / "examples/static_executor").glob("*.c"))
+        source = ROOT / "examples/static_executor/static_executor.c"
         program = WORK / "by-pkg-config"
-        run(cc(), "-std=c11", "-O1", "-o", program, *sources, *pkg_config("--cflags", "--libs"),
+        run(cc(), "-std=c11", "-O1", "-o", program, source, *pkg_config("--cflags", "--libs"),
             f"-Wl,-rpath,{library_dir()}")
         self.assertIn(" 0 wrong, 0 violations", run(program))
 
     def test_the_archive_links_by_pkg_config(self):
-        sources = sorted((ROOT / "examples/static_executor").glob("*.c"))
+        source = ROOT / "examples/static_executor/static_executor.c"
         program = WORK / "by-pkg-config-static"
         words = pkg_config("--static", "--cflags", "--libs")
         words = ["-l:libkvrm.a" if word == "-lkvrm" else word for word in words]
-        run(cc(), "-std=c11", "-O1", "-o", program, *sources, *words)
+        run(cc(), "-std=c11", "-O1", "-o", program, source, *words)
         self.assertNotIn("libkvrm", run("readelf", "-d", program))
         run(program)
 
