@@ -12,7 +12,7 @@
 namespace kvrm::cli {
 
 Result<StepBench> OpenStepBench(const OptionValues& values, uint32_t max_slots,
-                                uint32_t max_seq_tokens) {
+                                uint32_t max_seq_tokens, const StepBenchExtras& extras) {
   StepBench bench;
   KVRM_ASSIGN_OR_RETURN(bench.model_path, FindModel(values.Text("model"), ModelsDir()));
   KVRM_ASSIGN_OR_RETURN(const auto file, GgufFile::Open(bench.model_path));
@@ -23,10 +23,11 @@ Result<StepBench> OpenStepBench(const OptionValues& values, uint32_t max_slots,
   options.num_threads = static_cast<uint32_t>(values.Int("threads"));
   options.max_slots = max_slots;
   options.max_seq_tokens = max_seq_tokens;
+  options.op_times = extras.op_times;
   options.progress = ProgressBar("loading");
   KVRM_ASSIGN_OR_RETURN(bench.driver, StepDriver::Open(*file, options));
   const uint32_t max_context = bench.driver->model().config().max_context;
-  if (max_seq_tokens > max_context) {
+  if (max_seq_tokens > max_context && !extras.beyond_context) {
     return InvalidInput(std::to_string(max_seq_tokens) +
                         " tokens of a sequence; the model's context is " +
                         std::to_string(max_context));

@@ -20,9 +20,13 @@ struct StepBench {
   BenchResult NewResult(const OptionValues& values, const QuietGate& gate) const;
 };
 
+struct StepBenchExtras {
+  OpTimes* op_times = nullptr;  // see CpuExecutorConfig
+  bool beyond_context = false;  // sequences may be longer than the model's context: times only
+};
 // Errors: those of loading; more tokens than the model's context.
 Result<StepBench> OpenStepBench(const OptionValues& values, uint32_t max_slots,
-                                uint32_t max_seq_tokens);
+                                uint32_t max_seq_tokens, const StepBenchExtras& extras = {});
 
 // Prints as --json says.
 void PrintResult(const OptionValues& values, const BenchResult& result);

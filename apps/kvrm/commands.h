@@ -21,6 +21,7 @@ int RunTokenize(const OptionValues& values);
 int RunInspect(const OptionValues& values);
 int RunEvalPpl(const OptionValues& values);
 int RunBenchDecode(const OptionValues& values);
+int RunBenchOps(const OptionValues& values);
 int RunBenchPrefill(const OptionValues& values);
 int RunBenchVersus(const OptionValues& values);
 int RunBenchHeart(const OptionValues& values);

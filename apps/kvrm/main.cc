@@ -33,6 +33,8 @@ RunFunction FunctionOf(CommandBit command) {
       return RunBenchDecode;
     case kBenchPrefill:
       return RunBenchPrefill;
+    case kBenchOps:
+      return RunBenchOps;
     case kBenchVersus:
       return RunBenchVersus;
     case kBenchHeart:

@@ -42,6 +42,12 @@ constexpr CommandSpec kCommands[] = {
     {kBenchPrefill, "bench prefill", "", "Time the prefill of one prompt.",
      "Beside the figure stands its floor: the operations of the prompt over the arithmetic peak "
      "measured in the same run."},
+    {kBenchOps, "bench ops", "", "Time each op of a step beside its floor.",
+     "Runs decode steps as `bench decode` does (or, with -p, prompts), reads the clock between the "
+     "ops of the program, and prints for each shape of op its calls, time, share of the step, "
+     "floor "
+     "(bytes over the bandwidth at the step's working set, or operations over the arithmetic peak) "
+     "and share of the floor."},
     {kBenchVersus, "bench versus", "",
      "The same rows beside llama.cpp, ik_llama.cpp and OpenVINO GenAI, interleaved.",
      "Decode of B distinct streams with L tokens in the cache, and prefill, here and with the "
@@ -69,7 +75,7 @@ constexpr uint32_t kJsonCommands =
     kGenerate | kInspect | kStepCommands | kBenchVersus | kBenchHeart | kBenchServe;
 constexpr uint32_t kSamplingCommands = kChat | kGenerate;
 constexpr uint32_t kBenchCommands =
-    kBenchDecode | kBenchPrefill | kBenchVersus | kBenchHeart | kBenchServe;
+    kBenchDecode | kBenchPrefill | kBenchOps | kBenchVersus | kBenchHeart | kBenchServe;
 constexpr uint32_t kConfiguredCommands = kModelCommands | kBenchHeart | kBenchServe;
 
 // One row an option, in the order of `kvrm help`.
@@ -192,15 +198,20 @@ constexpr OptionSpec kOptions[] = {
     {"windows", '\0', "--chunks", kInt, kInvocation, false, -1, kMaxTokens, "", "-1", "N",
      "windows to evaluate; -1 or 0: all", kEvalPpl},
     {"slots", '\0', "-np --parallel", kInt, kInvocation, false, 1, 256, "", "1", "B",
-     "distinct sequences in the batch", kBenchDecode},
+     "distinct sequences in the batch", kBenchDecode | kBenchOps},
     {"depth", 'd', "", kInt, kInvocation, false, 0, kMaxTokens, "", "0", "N",
-     "tokens that each sequence holds before the timed steps", kBenchDecode},
+     "tokens that each sequence holds before the timed steps", kBenchDecode | kBenchOps},
+    {"synthetic", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
+     "fill these tokens' keys and values with a pattern instead of computing them; the model's "
+     "context does not bound them then", kBenchDecode},
     {"n-gen", 'n', "", kInt, kInvocation, false, 1, kMaxTokens, "", "128", "N",
-     "timed steps of a repeat", kBenchDecode},
+     "timed steps of a repeat", kBenchDecode | kBenchOps},
     {"n-prompt", 'p', "", kInt, kInvocation, false, 1, kMaxTokens, "", "512", "N",
      "tokens of the prompt", kBenchPrefill},
+    {"n-prompt", 'p', "", kInt, kInvocation, false, 0, 512, "", "0", "N",
+     "time a prompt of so many tokens (one step) instead of decoding", kBenchOps},
     {"repetitions", 'r', "", kInt, kInvocation, false, 1, 1000, "", "5", "N",
-     "timed repeats", kBenchDecode | kBenchPrefill},
+     "timed repeats", kBenchDecode | kBenchPrefill | kBenchOps},
     {"repetitions", 'r', "", kInt, kInvocation, false, 1, 100, "", "3", "N",
      "interleaved rounds after the screening round", kBenchVersus},
     {"rivals", '\0', "", kText, kSetting, false, 0, 0, "", "", "DIR",

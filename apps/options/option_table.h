@@ -28,9 +28,10 @@ enum CommandBit : uint32_t {
   kHelp = 1u << 9,
   kBenchHeart = 1u << 10,
   kBenchServe = 1u << 11,
+  kBenchOps = 1u << 20,
 };
 inline constexpr uint32_t kEngineCommands = kServe | kChat | kGenerate;
-inline constexpr uint32_t kStepCommands = kEvalPpl | kBenchDecode | kBenchPrefill;
+inline constexpr uint32_t kStepCommands = kEvalPpl | kBenchDecode | kBenchPrefill | kBenchOps;
 inline constexpr uint32_t kModelCommands =
     kEngineCommands | kTokenize | kInspect | kStepCommands | kBenchVersus;
 

@@ -1,6 +1,7 @@
 #include "steps/step_driver.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.h"
 #include "engine/loader.h"
@@ -55,6 +56,7 @@ Result<std::unique_ptr<StepDriver>> StepDriver::Open(const GgufFile& file,
   executor.max_seq_tokens = options.max_seq_tokens;
   executor.geometry = driver->pager_->geometry();
   executor.simd = options.simd;
+  executor.op_times = options.op_times;
   for (uint32_t group = 0; group < executor.geometry.groups.size(); ++group) {
     executor.kv_base[group] = driver->pager_->base(group);
   }
@@ -149,6 +151,24 @@ StepResult StepDriver::Run(std::span<const TokenRun> runs) {
   const StepResult result = executor_->Replay(frame);
   pager_->StepDone(epoch_);
   return result;
+}
+
+void StepDriver::FillSynthetic(SeqId seq, uint32_t num_tokens) {
+  constexpr int kByte = 0x2e;  // 0.1 in two bytes as f16, next to nothing as f32, a code as int8
+  Edit([=](Pager& pager) {
+    KVRM_CHECK(pager.num_tokens(seq) == 0, "a synthetic cache begins with an empty sequence");
+    KVRM_CHECK(pager.Reserve(seq, num_tokens).status == ReserveStatus::kOk,
+               "the pool holds max_slots sequences of max_seq_tokens");
+  });
+  for (uint32_t group = 0; group < geometry().groups.size(); ++group) {
+    const KvGroupGeometry& g = geometry().groups[group];
+    for (const PageId page : pager_->pages(seq, group)) {
+      std::byte* const first_part = pager_->base(group) + g.PageOffset(page);
+      for (uint32_t part = 0; part < g.num_parts; ++part) {
+        std::memset(first_part + part * g.part_stride_bytes(), kByte, g.part_page_bytes);
+      }
+    }
+  }
 }
 
 StepResult StepDriver::Prefill(SeqId seq, std::span<const TokenId> tokens, bool want_last) {

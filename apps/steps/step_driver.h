@@ -35,6 +35,7 @@ struct StepOptions {
   uint32_t num_threads = 0;  // 0 = CPUs allowed to this process
   uint32_t max_slots = 1;
   uint32_t max_seq_tokens = 0;
+  OpTimes* op_times = nullptr;  // see CpuExecutorConfig
   std::function<void(double)> progress;
 };
 
@@ -58,6 +59,10 @@ class StepDriver {
   // first is logits row 0. The result is valid until the next Run.
   // Requires: distinct sequences; together at most max_rows() tokens and max_logits() logits.
   StepResult Run(std::span<const TokenRun> runs);
+
+  // Gives `seq` num_tokens places that hold the same small numbers in all layers: a cache that was
+  // not computed, for timing. Requires: `seq` is empty.
+  void FillSynthetic(SeqId seq, uint32_t num_tokens);
 
   // Computes `tokens` of one sequence in steps of at most max_rows() rows, no logits but of the
   // last token when `want_last`.

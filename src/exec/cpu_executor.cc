@@ -1,6 +1,7 @@
 #include "exec/cpu_executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -37,6 +38,11 @@ Result<const ops::KernelTable*> ChooseKernels(SimdLevel level) {
   }
   if (avx512 != nullptr) return avx512;
   return avx2 != nullptr ? avx2 : &ops::PortableKernels();
+}
+
+uint64_t NowNs() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::nanoseconds(now).count());
 }
 
 class CpuExecutor final : public Executor {
@@ -185,6 +191,13 @@ Status CpuExecutor::BuildPrograms() {
   }
   num_cursors_ = programs_[0]->num_ops();
   cursors_ = std::make_unique<WorkCursor[]>(num_cursors_);
+  if (config_.op_times != nullptr) {
+    config_.op_times->clear();
+    for (uint32_t i = 0; i < num_cursors_; ++i) {
+      const BoundOp& op = programs_[0]->ops()[i];
+      config_.op_times->push_back({op.kind, op.layer, op.encoding, op.n, op.k, 0});
+    }
+  }
   return Ok();
 }
 
@@ -254,6 +267,8 @@ void CpuExecutor::RunRegion(void* arg, uint32_t worker) {
   const ops::Scratch scratch{self.scratch_->data() + worker * self.scratch_bytes_,
                              self.scratch_bytes_};
   const BoundOp* ops = region.program->ops();
+  OpTimes* const times = worker == 0 ? self.config_.op_times : nullptr;
+  uint64_t began_ns = times != nullptr ? NowNs() : 0;
   for (uint32_t i = 0; i < region.program->num_ops(); ++i) {
     ReplayTrace* const trace = worker == 0 ? &region.trace : nullptr;
     if (self.warm_ && self.config_.mutant != ReplayMutant::kNone && i == self.config_.mutant_op)
@@ -263,6 +278,11 @@ void CpuExecutor::RunRegion(void* arg, uint32_t worker) {
       Dispatch(ops[i], self.constants_, *self.step_, self.cursors_[i], scratch, trace);
     }
     self.pool_.Barrier();
+    if (times != nullptr) [[unlikely]] {
+      const uint64_t now_ns = NowNs();
+      (*times)[i].ns += now_ns - began_ns;
+      began_ns = now_ns;
+    }
   }
 }
 

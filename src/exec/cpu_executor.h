@@ -7,6 +7,7 @@
 #include "base/kv_view.h"
 #include "base/worker_pool.h"
 #include "exec/executor.h"
+#include "exec/op_times.h"
 #include "model/model.h"
 
 namespace kvrm {
@@ -36,6 +37,9 @@ struct CpuExecutorConfig {
   bool protect_program = false;  // program memory read-only after warm-up (tests)
   ReplayMutant mutant = ReplayMutant::kNone;
   uint32_t mutant_op = 1;  // index of the op that it breaks
+  // Measuring only: if given, the ops stand in it after creation, and every replay adds its times.
+  // Outlives the executor.
+  OpTimes* op_times = nullptr;
 };
 
 // `model` and `pool` outlive the executor. Errors: SIMD level not offered by this CPU, model shapes

@@ -73,6 +73,32 @@ class Cli(WithRandomModel):
         self.assertNotIn("## Churn", text)
         self.assertIn("not measured", text)
 
+    def test_OpsAddUpToTheStep(self):
+        for words in (("-np", "2", "-d", "8", "-n", "4"), ("-p", "20")):
+            result = run("bench", "ops", "-m", self.model, "-t", "1", "-r", "2", *words, "--json")
+            self.assert_ok(result)
+            line = json.loads(result.stdout)
+            ops = {op["op"].split(",")[0]: op for op in line["ops"]}
+            self.assertLessEqual({"QKV", "attention", "gate + up", "down", "head", "norm"}, ops.keys())
+            in_ops = sum(op["ms"] for op in ops.values())
+            self.assertGreater(in_ops, 0)
+            self.assertLess(in_ops, line["step_ms"])
+            layers = ops["attention"]["calls"]
+            self.assertEqual(ops["norm"]["calls"], 2 * layers + 1)
+            self.assertGreater(ops["down"]["floor_ms"], 0)
+        text = run("bench", "ops", "-m", self.model, "-t", "1", "-r", "1", "-n", "2")
+        self.assert_ok(text)
+        self.assertIn("| outside of ops ", text.stdout.decode())
+
+    def test_ASyntheticCacheMayBeLongerThanTheContext(self):
+        words = ("bench", "decode", "-m", self.model, "-t", "1", "-r", "1", "-n", "2", "-d", "1000")
+        self.assert_fails(run(*words), 1, "context")
+        result = run(*words, "--synthetic", "--json")
+        self.assert_ok(result)
+        line = json.loads(result.stdout)
+        self.assertGreater(line["tokens_per_s"]["median"], 0)
+        self.assertIn("--synthetic", line["command"])
+
     def test_VersusWithoutRivalsSaysWhichCommandBuildsThem(self):
         self.assert_fails(run("bench", "versus", "-m", self.model, "--rivals", self.path("none")), 1,
                           "`tools/rivals`")
