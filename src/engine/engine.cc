@@ -21,7 +21,7 @@ SchedulerConfig SchedulerConfigOf(const EngineConfig& config, const ExecutorInfo
           .chunk_rows = config.chunk_rows,
           .max_logits = info.max_logits,
           .max_step_us = config.max_itl_us,
-          .step_samples = info.step_samples};
+          .step_samples = config.step_samples};
 }
 
 Error Refuse(const std::string& field, uint64_t value, const std::string& range) {
@@ -68,9 +68,9 @@ uint32_t PagesPerSlot(const KvGeometry& geometry, uint32_t max_seq_tokens) {
   return pages;
 }
 
-int64_t AutoMaxItlUs(const EngineConfig& config, const ExecutorInfo& info) {
+int64_t AutoMaxItlUs(const EngineConfig& config) {
   constexpr double kLeastUs = 50'000, kRoom = 1.5;
-  const CostModel cost(info.step_samples);
+  const CostModel cost(config.step_samples);
   if (!cost.known()) return 0;
   const StepShape decoding{.decode_rows = config.max_slots,
                            .decode_tokens = uint64_t{config.max_slots} * config.max_seq_tokens / 2};
@@ -165,7 +165,8 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config,
       .max_pages = PagesPerSlot(pager->geometry(), config.max_seq_tokens)};
   KVRM_ASSIGN_OR_RETURN(auto frames, FrameBuilder::Create(pager->geometry(), capacity));
   EngineConfig resolved = config;
-  if (config.max_itl_us == kAutoMaxItl) resolved.max_itl_us = AutoMaxItlUs(config, info);
+  if (config.step_samples.empty()) resolved.step_samples = info.step_samples;
+  if (config.max_itl_us == kAutoMaxItl) resolved.max_itl_us = AutoMaxItlUs(resolved);
   return std::unique_ptr<Engine>(new Engine(std::make_unique<State>(
       resolved, std::move(pager), std::move(executor), std::move(frames), clock)));
 }
@@ -208,6 +209,8 @@ Result<RequestId> Engine::Submit(GenerateRequest request) {
 void Engine::Cancel(RequestId id) { state_->events.PushCancel(id); }
 
 bool Engine::Step() { return state_->Step(); }
+bool Engine::Maintain() { return state_->Maintain(); }
+void Engine::NoteIdle() { state_->events.PushIdle(); }
 
 void Engine::Run() {
   State& s = *state_;
@@ -230,5 +233,10 @@ Pager& Engine::pager() { return *state_->pager; }
 
 const FrameCapacity& Engine::frame_capacity() const { return state_->frames->capacity(); }
 void Engine::SetObserver(StepObserver* observer) { state_->observer = observer; }
+
+void Engine::SetRecorder(RecordWriter* recorder) {
+  KVRM_CHECK(state_->epoch == 0 && state_->live.empty(), "a record begins where its engine does");
+  state_->recorder = recorder;
+}
 
 }  // namespace kvrm

@@ -104,7 +104,9 @@ struct EngineConfig {
       0;  // gap between two tokens of a stream that steps are planned for; 0 = none
   bool prefix_cache = true;  // pages of earlier prompts and answers are found by their tokens
   bool validate_each_step = false;  // laws I2, I6 and frame validation after each step (tests)
-  StolenUs stolen_us;               // of the threads that steps run on; empty = unknown
+  // What the scheduler's cost model is made from; empty = what the executor measured.
+  std::vector<StepSample> step_samples;
+  StolenUs stolen_us;  // of the threads that steps run on; empty = unknown
 };
 
 struct EngineMetrics {
@@ -143,6 +145,8 @@ class StepObserver {
   virtual void OnPhase(StepPhase /*phase*/) {}
 };
 
+class RecordWriter;  // record_writer.h
+
 class Engine {
  public:
   // The pager, the executor (warmed up) and the clock are given; the engine owns the first two.
@@ -163,6 +167,12 @@ class Engine {
   bool Step();
   // Steps until Stop(), sleeping while there is nothing to do.
   void Run();
+  // One chore of the pager, as Run() does it after each step; for who calls Step() himself. Returns
+  // whether something was done.
+  bool Maintain();
+  // Thread-safe. As if nothing had come for a second: one piece of tidying is due. Run() does it by
+  // itself.
+  void NoteIdle();
   // Thread-safe. Run() returns after the current step; requests still open end with kCancelled.
   void Stop();
 
@@ -174,6 +184,8 @@ class Engine {
   Pager& pager();                               // engine thread, or while nothing runs
   // On the engine thread between steps; nullptr = none. Not owned.
   void SetObserver(StepObserver* observer);
+  // Before the first Submit; nullptr = none. Not owned; it outlives the engine's last step.
+  void SetRecorder(RecordWriter* recorder);
 
  private:
   struct State;

@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "engine/event_queue.h"
 #include "engine/published.h"
+#include "engine/record_writer.h"
 #include "transport/copy_engine.h"
 #include "transport/train_merger.h"
 
@@ -59,6 +60,7 @@ struct Engine::State {
   const uint64_t kv_tokens;
   Clock& clock;
   StepObserver* observer = nullptr;
+  RecordWriter* recorder = nullptr;
 
   // ---- the two ways in and out for other threads
   EventQueue events;
@@ -105,6 +107,7 @@ struct Engine::State {
   void WaitForEvents();
   void Tidy();
   bool DrainEvents();
+  void RecordEvent(const Event& event);
   void NoteStepBegin();
   void EndPhase(StepPhase phase, GapCause cause, int64_t* total_us);
   void PlanAndEdit();

@@ -306,6 +306,19 @@ TEST(Engine, StopEndsOpenRequestsAndRefusesNewOnes) {
   EXPECT_EQ(rig.engine().Submit(late).error().kind, ErrorKind::kUnavailable);
 }
 
+// Found by replaying a record: the stop was seen in a turn of its own, and nobody told.
+TEST(Engine, RequestsThatAStopEndsWithoutAStepAreCounted) {
+  Rig rig({.slots = 1});
+  Saboteur saboteur(1);  // so that it is known to the scheduler, and nothing runs
+  rig.engine().SetObserver(&saboteur);
+  rig.Submit(Greedy({1}, 3));
+  rig.Step();
+  rig.engine().Stop();
+  EXPECT_FALSE(rig.Step());
+  EXPECT_EQ(rig.engine().Metrics().requests_submitted, 1u);
+  EXPECT_EQ(rig.engine().Metrics().requests_cancelled, 1u);
+}
+
 TEST(Engine, MetricsAddUp) {
   Rig rig({.slots = 3, .pool_pages = 24, .max_seq_tokens = 300});
   uint64_t expected_output = 0;

@@ -30,6 +30,14 @@ void EventQueue::PushCancel(RequestId id) {
   arrived_.notify_one();
 }
 
+void EventQueue::PushIdle() {
+  {
+    const std::lock_guard lock(mutex_);
+    events_.push_back({.kind = Event::Kind::kIdle});
+  }
+  arrived_.notify_one();
+}
+
 void EventQueue::PushStop() {
   {
     const std::lock_guard lock(mutex_);

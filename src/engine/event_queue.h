@@ -33,6 +33,7 @@ class EventQueue {
   // Error kNoRoom: `max_waiting` requests wait already. kUnavailable: the engine is stopping.
   Result<RequestId> PushSubmit(GenerateRequest request, int64_t now_us);
   void PushCancel(RequestId id);
+  void PushIdle();
   void PushStop();
 
   // Moves all events into `events` (cleared first; its capacity is reused). Returns whether to

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/counted_new.h"
+#include "engine/record_writer.h"
 #include "engine/test_rig.h"
 
 namespace kvrm {
@@ -51,6 +52,31 @@ TEST(Quiet, DecodeStepsDoNotAllocate) {
     EXPECT_EQ(NumAllocations(), before) << "scatter " << scatter;
     EXPECT_EQ(sink.tokens, tokens + 8 * 150);
   }
+}
+
+// The same with a record: its memory was there before, and its thread allocates nothing either.
+TEST(Quiet, RecordedStepsDoNotAllocate) {
+  ManualClock clock;
+  const auto engine =
+      testing::MakeEngine({.slots = 8, .pool_pages = 256, .validate = false}, clock);
+  const auto writer =
+      RecordWriter::Create(::testing::TempDir() + "Quiet_Recorded.kvrec",
+                           {.settings = SettingsOf(*engine), .step_samples = {}, .text = ""});
+  ASSERT_TRUE(writer.ok());
+  engine->SetRecorder(writer->get());
+  CountingSink sink;
+  for (uint32_t i = 0; i < 8; ++i) {
+    GenerateRequest request = testing::Greedy(testing::RandomPrompt(5 + 3 * i, i), 200);
+    request.sink = &sink;
+    ASSERT_TRUE(engine->Submit(std::move(request)).ok());
+  }
+  for (int i = 0; i < 20; ++i) engine->Step();
+  (*writer)->Flush();
+  const uint64_t before = NumAllocations();
+  for (int i = 0; i < 100; ++i) engine->Step();
+  (*writer)->Flush();
+  for (int i = 0; i < 50; ++i) engine->Step();
+  EXPECT_EQ(NumAllocations(), before);
 }
 
 // A long prompt in chunks beside a stream that decodes.

@@ -35,6 +35,7 @@ void Engine::State::EndPhase(StepPhase phase, GapCause cause, int64_t* total_us)
 bool Engine::State::Maintain() {
   ledger.Lap(clock.NowUs(), GapCause::kOther);
   const bool done = pager->Maintain();
+  if (done && recorder != nullptr) recorder->Maintained();
   metrics.maintain_us += ledger.Lap(clock.NowUs(), GapCause::kTransport);
   return done;
 }
@@ -59,6 +60,7 @@ void Engine::State::Tidy() {
 bool Engine::State::DrainEvents() {
   const bool stop = events.Drain(&drained);
   for (Event& event : drained) {
+    if (recorder != nullptr) RecordEvent(event);
     switch (event.kind) {
       case Event::Kind::kSubmit:
         Accept(event);
@@ -71,13 +73,29 @@ bool Engine::State::DrainEvents() {
         break;
     }
   }
-  if (stop && !stopping) CancelAll();
+  const bool stop_is_new = stop && !stopping;
+  if (stop_is_new) {
+    if (recorder != nullptr) recorder->Stop();
+    CancelAll();
+  }
   stopping = stop;
   const bool work = !scheduler.idle() || !ended.empty();
-  if (!work && !drained.empty()) PublishMetrics();
+  if (!work && recorder != nullptr) recorder->Pause(stepped_last);
+  if (!work && (stop_is_new || !drained.empty())) PublishMetrics();
   drained.clear();
   if (work) NoteStepBegin();
   return work;
+}
+
+void Engine::State::RecordEvent(const Event& event) {
+  switch (event.kind) {
+    case Event::Kind::kSubmit:
+      return recorder->Submit(event.id, event.submit_us, event.request);
+    case Event::Kind::kCancel:
+      return recorder->Cancel(event.id);
+    case Event::Kind::kIdle:
+      return recorder->Idle();
+  }
 }
 
 // The one reading of the clock in a step that decides something. What lies between two steps is
@@ -88,6 +106,7 @@ void Engine::State::NoteStepBegin() {
   if (stepped_last) scheduler.OnStepTimed(now_us - step_begin_us);
   step_begin_us = now_us;
   ledger.Lap(now_us, GapCause::kOther);
+  if (recorder != nullptr) recorder->Step(now_us);
 }
 
 void Engine::State::Accept(Event& event) {
@@ -211,6 +230,7 @@ bool Engine::State::Commit() {
 void Engine::State::RollBack() {
   pager->RollbackStep();
   scheduler.OnStepRolledBack();
+  if (recorder != nullptr) recorder->Rollback();
 }
 
 // Rows in the plan's order, and the head of each slot that has rows, by ascending slot.

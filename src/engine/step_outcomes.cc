@@ -81,6 +81,7 @@ void Engine::State::Publish() {
   for (const PromptScore& score : scores) PublishScore(score);
   for (Outcome& outcome : outcomes) PublishOutcome(outcome, now_us);
   EndUnserviceable();
+  if (recorder != nullptr) recorder->Commit(*frame.head, *plan);
   EndPhase(StepPhase::kPublished, GapCause::kOutput, &metrics.output_us);
   const int64_t end_us = clock.NowUs();
   metrics.step_us += end_us - step_begin_us;
@@ -146,6 +147,7 @@ void Engine::State::PublishOutcome(Outcome& outcome, int64_t now_us) {
   request.tokens.push_back(outcome.sample.id);
   scheduler.OnToken(request.id);
   ++metrics.output_tokens;
+  if (recorder != nullptr) recorder->Token(request.id, outcome.sample.id);
   request.request.sink->OnToken(request.id, event);
   const StopReason reason = ReasonToStop(request);
   if (reason != StopReason::kNone) Finish(request, reason, {});
@@ -189,6 +191,7 @@ void Engine::State::Finish(LiveRequest& request, StopReason reason, std::string 
                     : reason == StopReason::kError   ? metrics.requests_failed
                                                      : metrics.requests_finished;
   ++count;
+  if (recorder != nullptr) recorder->End(id, reason);
   ReleaseForks(request);
   const bool started = request.prompt_done;
   FinishEvent event;

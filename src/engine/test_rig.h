@@ -48,6 +48,7 @@ struct RigOptions {
   bool panel_hints = true;
   bool validate = true;
   int64_t max_itl_us = 0;
+  std::vector<StepSample> step_samples;  // empty: the executor's
   StolenUs stolen_us;
 };
 
@@ -81,6 +82,7 @@ inline std::unique_ptr<Engine> MakeEngine(const RigOptions& options, Clock& cloc
                                 .max_itl_us = options.max_itl_us,
                                 .prefix_cache = options.prefix_cache,
                                 .validate_each_step = options.validate,
+                                .step_samples = options.step_samples,
                                 .stolen_us = options.stolen_us},
                                std::move(pager).value(), std::move(executor), clock);
   KVRM_CHECK(engine.ok(), "a rig's engine can be made");
