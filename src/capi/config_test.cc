@@ -192,5 +192,76 @@ TEST(CapiConfig, WindowsHoldTheLongestSequenceAndTheModelsWindowWithAStep) {
   EXPECT_EQ(create(128, 90), "windows[1].window_tokens: 90, must be a multiple of page_tokens, 16");
 }
 
+// One group of one part, a mebibyte a page; what a field of 0 means is left to the library.
+kvrm_group_config LargePages() {
+  kvrm_group_config group = {};
+  group.size = sizeof group;
+  group.num_parts = 1;
+  group.part_page_bytes = 1 << 20;
+  return group;
+}
+
+kvrm_config ConfigOf(const kvrm_group_config& group) {
+  kvrm_config config = {};
+  config.size = sizeof config;
+  config.num_groups = 1;
+  config.groups = &group;
+  config.kv_bytes = 64 << 20;
+  config.max_seq_tokens = 40 * 16;
+  return config;
+}
+
+TEST(CapiDefaults, PagesOf16PlacesAnd32Slots) {
+  const kvrm_group_config group = LargePages();
+  TestRuntime rt(ConfigOf(group));
+  kvrm_group_config used = {};
+  used.size = sizeof used;
+  ASSERT_EQ(kvrm_get_group(rt, 0, &used), KVRM_OK);
+  EXPECT_EQ(used.page_tokens, 16u);
+  rt.Begin();
+  for (int slot = 0; slot < 32; ++slot) (void)rt.Open();
+  kvrm_seq one_more = 0;
+  EXPECT_EQ(kvrm_open(rt, &one_more), KVRM_DEFERRED);
+}
+
+TEST(CapiDefaults, IdleItKeeps32MiBOfCachedPages) {
+  const kvrm_group_config group = LargePages();
+  TestRuntime rt(ConfigOf(group));
+  const kvrm_seq seq = rt.Grown(40 * 16);
+  const std::vector<int32_t> tokens(40 * 16, 7);
+  const kvrm_salt salt = {1, 2};
+  uint32_t pages = 0;
+  ASSERT_EQ(kvrm_prefix_index(rt, seq, &salt, tokens.data(), 40 * 16, &pages), KVRM_OK);
+  EXPECT_EQ(pages, 40u);
+  rt.Begin();
+  ASSERT_EQ(kvrm_close(rt, seq), KVRM_OK);
+  rt.Finish({});
+  EXPECT_EQ(rt.Books().cached, 40u);
+  for (uint32_t more = 1; more != 0;) ASSERT_EQ(kvrm_maintain(rt, 1, &more), KVRM_OK);
+  EXPECT_EQ(rt.Books().cached, 32u);
+}
+
+TEST(CapiDefaults, RowsThatMayWaitLeaveAtOnceAt128KiB) {
+  kvrm_group_config group = LargePages();
+  group.part_page_bytes = 128 << 10;  // 8 KiB a row
+  kvrm_config config = ConfigOf(group);
+  config.flags = KVRM_CONFIG_WINDOWS;
+  config.publish_age_steps = 8;
+  for (const uint32_t rows : {15u, 16u}) {
+    TestRuntime rt(config);
+    rt.Begin();
+    const kvrm_seq seq = rt.Open();
+    ASSERT_EQ(rt.Reserve(seq, rows), KVRM_OK);
+    std::vector<kvrm_row_input> inputs;
+    rt.AddRows(seq, inputs);
+    ASSERT_EQ(rt.Commit(inputs), KVRM_OK) << rt.error();
+    const kvrm_train* trains = nullptr;
+    uint32_t num_trains = 0;
+    ASSERT_EQ(kvrm_window_plan(rt, &trains, &num_trains), KVRM_OK) << rt.error();
+    ASSERT_EQ(kvrm_window_acknowledge(rt, 1, &trains, &num_trains), KVRM_OK) << rt.error();
+    EXPECT_EQ(num_trains, rows == 16 ? 1u : 0u);
+  }
+}
+
 }  // namespace
 }  // namespace kvrm

@@ -136,6 +136,22 @@ TEST(Trace, AKeyFrameComesAtTheIntervalAndHoldsWaitingSequences) {
   EXPECT_TRUE(waiting_held);
 }
 
+TEST(Trace, UnlessItIsToldOtherwiseAKeyFrameComesEvery256Steps) {
+  const std::string path = TracePath("keys");
+  const auto writer = MakeWriter(path);
+  FrameHistory history(6);
+  for (int step = 0; step < 520; ++step) ASSERT_TRUE(writer->Append(history.Step()).ok());
+  ASSERT_TRUE(writer->Close().ok());
+  const Bytes bytes = ReadFile(path);
+  std::remove(path.c_str());
+  std::vector<size_t> keys;
+  const auto reader = ReaderOf(bytes);
+  for (size_t r = 0; r < reader->records().size(); ++r) {
+    if (reader->records()[r].key) keys.push_back(r);
+  }
+  EXPECT_THAT(keys, ElementsAre(0u, 256u, 512u));
+}
+
 TEST(Trace, CutOffAnywhereItIsReadableUpToThere) {
   const Bytes whole = TraceBytes(4, 20);
   const auto whole_reader = ReaderOf(whole);

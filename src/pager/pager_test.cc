@@ -52,8 +52,14 @@ TEST(PagerCreate, RefusesNamingFieldValueAndLimit) {
               HasSubstr("0 groups, must be 1 to 4"));
   EXPECT_THAT(error([](C& c) { c.geometry.groups.resize(5, c.geometry.groups[0]); }),
               HasSubstr("5 groups"));
-  EXPECT_THAT(error([](C& c) { c.geometry.groups[0].page_tokens = 24; }),
-              HasSubstr("page_tokens: 24, must be a power of two from 8 to 128"));
+  for (uint32_t tokens : {0u, 1u, 4u, 24u, 127u, 256u}) {
+    EXPECT_THAT(error([=](C& c) { c.geometry.groups[0].page_tokens = tokens; }),
+                HasSubstr("page_tokens: " + std::to_string(tokens) +
+                          ", must be a power of two from 8 to 128"));
+  }
+  for (uint32_t tokens : {8u, 16u, 32u, 64u, 128u}) {
+    EXPECT_EQ(error([=](C& c) { c.geometry.groups[0].page_tokens = tokens; }), "accepted");
+  }
   EXPECT_THAT(error([](C& c) { c.geometry.groups[0].pages_per_superblock = 65; }),
               HasSubstr("pages_per_superblock: 65, must be 1 to 64"));
   EXPECT_THAT(error([](C& c) { c.geometry.groups[0].superblock_bytes = 1535; }),
