@@ -1,5 +1,7 @@
 #include "server/answer_format.h"
 
+#include "server/answer_formats.h"
+
 namespace kvrm {
 namespace {
 
@@ -42,6 +44,17 @@ class CompletionFormat final : public AnswerFormat {
 
 std::unique_ptr<AnswerFormat> MakeAnswerFormat(const ResponseHead& head,
                                                const ParsedRequest& request) {
+  switch (head.api) {
+    case Api::kNative:
+      return MakeNativeFormat(head, request);
+    case Api::kResponses:
+      return MakeResponsesFormat(head, request);
+    case Api::kMessages:
+      return MakeMessagesFormat(head);
+    case Api::kChat:
+    case Api::kCompletions:
+      break;
+  }
   return std::make_unique<CompletionFormat>(head, request.include_usage);
 }
 

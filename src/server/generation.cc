@@ -70,6 +70,7 @@ GenerateRequest Generation::EngineRequest(uint32_t index, uint32_t max_seq_token
   request.end_tokens = prepared_.end_tokens;
   request.sink = &choices_[index]->sink;
   request.tenant = prepared_.tenant;
+  request.priority = -wanted.priority;  // the engine takes the higher one first
   return request;
 }
 
@@ -115,6 +116,7 @@ void Generation::NoteToken(Choice& choice, const MailboxEvent& event) {
   };
   TokenInfo info;
   info.bytes = bytes_of(event.token);
+  info.id = event.token;
   info.logprob = event.logprob;
   info.text_offset = choice.num_characters;
   choice.num_characters += CountCharacters(info.bytes);
@@ -149,7 +151,7 @@ Generation::Next Generation::OnFinish(Choice& choice, uint32_t index, const Fini
           "server_error", "", "generation_failed"});
     return Next::kCancelAll;
   }
-  if (event.reason == StopReason::kCancelled && !choice.stopped) {
+  if (event.reason == StopReason::kCancelled && !choice.stopped && !expired_) {
     Fail({503, "the server is shutting down", "unavailable_error", "", "shutting_down"});
     return Next::kCancelAll;
   }
@@ -157,10 +159,12 @@ Generation::Next Generation::OnFinish(Choice& choice, uint32_t index, const Fini
     const std::string rest = choice.text_stream.Finish();
     if (!rest.empty()) Emit(choice, index, rest);
   }
-  choice.end = choice.stopped                        ? ChoiceEnd::kStopText
-               : event.reason == StopReason::kLength ? ChoiceEnd::kLength
-                                                     : ChoiceEnd::kEndToken;
-  choice.finish_reason = choice.end == ChoiceEnd::kLength ? "length" : "stop";
+  choice.end = choice.stopped                           ? ChoiceEnd::kStopText
+               : event.reason == StopReason::kLength    ? ChoiceEnd::kLength
+               : event.reason == StopReason::kCancelled ? ChoiceEnd::kTimeout
+                                                        : ChoiceEnd::kEndToken;
+  const bool cut = choice.end == ChoiceEnd::kLength || choice.end == ChoiceEnd::kTimeout;
+  choice.finish_reason = cut ? "length" : "stop";
   --num_unfinished_;
   if (stream()) EmitFinish(choice, index);
   if (num_unfinished_ == 0) Complete();
@@ -203,6 +207,19 @@ void Generation::Complete() {
     results.back().text = std::move(choice->text);
   }
   output_ = format_->Whole(results, Totals());
+}
+
+bool Generation::Expire() {
+  if (complete_) return true;
+  const bool any_token = std::any_of(choices_.begin(), choices_.end(),
+                                     [](const auto& choice) { return choice->num_tokens > 0; });
+  if (!any_token) {
+    Fail({408, "the request's timeout passed before its first token", "timeout_error", "timeout",
+          "timeout"});
+    return false;
+  }
+  expired_ = true;
+  return true;
 }
 
 // A stream that has begun ends with an error event; anything else is answered with the status.

@@ -64,11 +64,15 @@ class Generation {
   // What the engine should be told: a choice whose stop string matched is cancelled; after a fault
   // all are.
   Next Apply(const MailboxEvent& event);
+  // Its time is up. True: what it has is its answer, which ends when its open choices, to be
+  // cancelled by the caller, have ended; false: there is nothing yet, it has failed with 408.
+  bool Expire();
   // The service shuts down, or the outbox overflowed: the answer ends with `error`.
   void Fail(ApiError error);
 
   // ---- what the connection reads
   bool stream() const { return prepared_.request.stream; }
+  int64_t timeout_us() const { return prepared_.request.timeout_us; }  // 0 = none
   bool failed() const { return failed_; }
   // No event will come any more.
   bool engine_done() const { return num_open_ == 0; }
@@ -85,6 +89,7 @@ class Generation {
   RequestId request_id(uint32_t index) const { return choices_[index]->request_id; }
   bool choice_open(uint32_t index) const { return choices_[index]->open; }
 
+  int64_t deadline_us = 0;                 // 0 = none
   GenerationListener* listener = nullptr;  // null: nobody waits any more
   bool abandoned = false;                  // released before it was complete
   bool touched = false;                    // by the batch being dispatched
@@ -138,6 +143,7 @@ class Generation {
   uint32_t num_unfinished_ = 0;
   std::string output_;
   bool any_output_ = false;  // of a stream: some of it may have been sent
+  bool expired_ = false;     // its time is up
   bool complete_ = false;
   bool failed_ = false;
   std::optional<ApiError> error_;

@@ -51,6 +51,7 @@ HttpServer::HttpServer(const ServerConfig& config, ApiKeys keys)
       accept_pause_(io_),
       tick_(io_),
       drain_timer_(io_),
+      deadline_timer_(io_),
       key_answers_(keys_.size()),
       random_state_(RandomSeed()) {
   head_policy_ = {.loopback_only = false,
@@ -211,6 +212,18 @@ bool HttpServer::TakeBodyBudget(uint64_t bytes) {
   return true;
 }
 
+void HttpServer::ArmDeadline() {
+  const auto next = service_->NextDeadlineUs();
+  if (!next || stopping_) return;
+  const std::chrono::steady_clock::time_point at{std::chrono::microseconds(*next)};
+  deadline_timer_.expires_at(at);
+  deadline_timer_.async_wait([this](const boost::system::error_code& ec) {
+    if (ec || stopping_) return;
+    service_->Expire(SteadyNowUs());
+    ArmDeadline();
+  });
+}
+
 bool HttpServer::TakeKeySlot(std::optional<uint32_t> key) {
   if (!key) return true;
   const uint32_t limit = keys_[*key].max_requests;
@@ -292,6 +305,7 @@ void HttpServer::CloseAll() {
   accept_pause_.cancel();
   tick_.cancel();
   drain_timer_.cancel();
+  deadline_timer_.cancel();
   const std::vector<HttpSession*> all(sessions_.begin(), sessions_.end());
   for (HttpSession* session : all) session->Close();
 }

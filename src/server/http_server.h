@@ -67,6 +67,8 @@ class HttpServer {
   bool TakeKeySlot(std::optional<uint32_t> key);
   void ReturnKeySlot(std::optional<uint32_t> key);
   ApiError KeyBusyError(uint32_t key) const;
+  // An answer with a timeout was started.
+  void ArmDeadline();
   // An answer is under way from the moment its request is complete until its last byte is written.
   void AnswerBegan() { ++open_answers_; }
   void AnswerEnded();
@@ -90,7 +92,7 @@ class HttpServer {
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   Tcp::acceptor acceptor_;
-  boost::asio::steady_timer accept_pause_, tick_, drain_timer_;
+  boost::asio::steady_timer accept_pause_, tick_, drain_timer_, deadline_timer_;
   // Conversions have a thread of their own: a large one must not delay requests of others.
   boost::asio::thread_pool preparing_{1}, converting_{1};
   std::thread thread_;

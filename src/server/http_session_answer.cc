@@ -2,6 +2,8 @@
 #include <boost/asio/write.hpp>
 #include <utility>
 
+#include "base/check.h"
+#include "server/answer_formats.h"
 #include "server/http_session.h"
 #include "server/read_routes.h"
 
@@ -12,6 +14,23 @@ namespace net = boost::asio;
 
 constexpr std::string_view kEvents = "text/event-stream; charset=utf-8";
 constexpr uint32_t kRetryAfterSeconds = 1;
+
+// Requires: a route of kind kGenerate.
+Api ApiOf(Route route) {
+  switch (route) {
+    case Route::kChat:
+      return Api::kChat;
+    case Route::kCompletions:
+      return Api::kCompletions;
+    case Route::kCompletion:
+      return Api::kNative;
+    case Route::kResponses:
+      return Api::kResponses;
+    default:
+      KVRM_CHECK(route == Route::kMessages, "each route of kind kGenerate has its API");
+      return Api::kMessages;
+  }
+}
 
 }  // namespace
 
@@ -53,7 +72,7 @@ void HttpSession::BeginAnswer() {
   Watch();
   if (KindOf(facts_.match.route) == RouteKind::kConvert) return BeginConversion();
   holds_key_slot_ = true;
-  const Api api = facts_.match.route == Route::kChat ? Api::kChat : Api::kCompletions;
+  const Api api = ApiOf(facts_.match.route);
   server_.Prepare(api, facts_.key, std::move(parser_->get().body()),
                   [self = shared_from_this()](HttpServer::Prepared prepared) {
                     self->ReleaseBodyBudget();
@@ -74,9 +93,11 @@ void HttpSession::BeginConversion() {
 
 void HttpSession::OnPrepared(HttpServer::Prepared prepared) {
   if (const auto* error = std::get_if<ApiError>(&prepared)) return RespondError(*error);
-  auto started = server_.service()->Start(std::move(std::get<PreparedRequest>(prepared)), this);
+  auto started = server_.service()->Start(std::move(std::get<PreparedRequest>(prepared)), this,
+                                          record_.begun_us);
   if (const auto* error = std::get_if<ApiError>(&started)) return RespondError(*error);
   generation_ = std::move(std::get<std::shared_ptr<Generation>>(started));
+  server_.ArmDeadline();
 }
 
 void HttpSession::OnOutput(Generation&) { Pump(); }
@@ -188,7 +209,9 @@ void HttpSession::NoteResponse(int status) {
 
 void HttpSession::RespondError(const ApiError& error) {
   record_.error_code = error.code.empty() ? error.type : error.code;
-  Respond(error.status, kJsonType, ErrorBody(error));
+  const bool anthropic =
+      facts_.match.route == Route::kMessages || facts_.match.route == Route::kCountTokens;
+  Respond(error.status, kJsonType, anthropic ? MessagesErrorBody(error) : ErrorBody(error));
 }
 
 void HttpSession::Write() {

@@ -71,8 +71,11 @@ void AddHttp(Families& out, const HttpCounters& http, ServerPhase phase) {
 void AddService(Families& out, const Service& service) {
   const ServiceCounters& c = service.counters();
   auto& requests = out.Family(MetricType::Counter, "kvrm_requests_total", "Requests started");
-  Families::Add(requests, {{"api", "chat"}}, Number(c.requests[0]));
-  Families::Add(requests, {{"api", "completions"}}, Number(c.requests[1]));
+  constexpr const char* kApis[kNumApis] = {"chat", "completions", "native", "responses",
+                                           "messages"};
+  for (uint32_t i = 0; i < kNumApis; ++i) {
+    Families::Add(requests, {{"api", kApis[i]}}, Number(c.requests[i]));
+  }
   auto& finished =
       out.Family(MetricType::Counter, "kvrm_choices_finished_total", "Choices finished, by reason");
   Families::Add(finished, {{"reason", "stop"}}, Number(c.finished_stop));
@@ -82,6 +85,8 @@ void AddService(Families& out, const Service& service) {
               Number(c.abandoned));
   out.Counter("kvrm_requests_refused_total", "Requests refused because the queue was full",
               Number(c.refused_queue_full));
+  out.Counter("kvrm_requests_timed_out_total", "Requests whose own timeout passed",
+              Number(c.timed_out));
   out.Gauge("kvrm_requests_open", "Answers under way", Number(service.num_open()));
   out.Gauge("kvrm_engine_stalled", "1 when work is open and no step is made",
             service.stalled() ? 1 : 0);

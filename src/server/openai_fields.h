@@ -11,9 +11,13 @@
 
 namespace kvrm {
 
-// Which of the two bodies a field belongs to.
-inline constexpr uint8_t kChatOnly = 1, kCompletionsOnly = 2, kBoth = 3;
-inline uint8_t ApiBit(Api api) { return api == Api::kChat ? kChatOnly : kCompletionsOnly; }
+// Which bodies a field belongs to: one bit an Api.
+inline constexpr uint8_t kChatOnly = 1, kCompletionsOnly = 2, kNativeOnly = 4, kResponsesOnly = 8,
+                         kMessagesOnly = 16;
+inline constexpr uint8_t kBoth = kChatOnly | kCompletionsOnly;  // OpenAI's two
+inline constexpr uint8_t kRaw = kCompletionsOnly | kNativeOnly;
+inline constexpr uint8_t kAll = 31;
+inline uint8_t ApiBit(Api api) { return static_cast<uint8_t>(1u << static_cast<uint32_t>(api)); }
 
 enum class FieldVerdict : uint8_t { kNoEffect, kNotOffered, kUnknown };
 FieldVerdict JudgeField(Api api, std::string_view name, const boost::json::value& v);

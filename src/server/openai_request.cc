@@ -13,33 +13,44 @@ namespace kvrm {
 namespace json = boost::json;
 
 const RequestReader::ReadField RequestReader::kFields[] = {
-    {"model", kBoth, &RequestReader::Model},
-    {"messages", kChatOnly, &RequestReader::Messages},
-    {"prompt", kCompletionsOnly, &RequestReader::PromptField},
-    {"stream", kBoth, &RequestReader::Stream},
-    {"stream_options", kBoth, &RequestReader::StreamOptions},
+    {"model", kAll, &RequestReader::Model},
+    {"messages", kChatOnly | kMessagesOnly, &RequestReader::Messages},
+    {"system", kMessagesOnly, &RequestReader::System},
+    {"instructions", kResponsesOnly, &RequestReader::System},
+    {"input", kResponsesOnly, &RequestReader::Input},
+    {"prompt", kRaw, &RequestReader::PromptField},
+    {"stream", kAll, &RequestReader::Stream},
+    {"stream_options", kBoth | kResponsesOnly, &RequestReader::StreamOptions},
     {"n", kBoth, &RequestReader::N},
-    {"max_tokens", kBoth, &RequestReader::MaxTokens},
+    {"max_tokens", kAll, &RequestReader::MaxTokens},
     {"max_completion_tokens", kBoth, &RequestReader::MaxTokens},
-    {"min_tokens", kBoth, &RequestReader::MinTokens},
-    {"ignore_eos", kBoth, &RequestReader::IgnoreEos},
-    {"stop", kBoth, &RequestReader::Stop},
-    {"stop_token_ids", kBoth, &RequestReader::StopTokenIds},
-    {"temperature", kBoth, &RequestReader::Temperature},
-    {"top_p", kBoth, &RequestReader::TopP},
-    {"top_k", kBoth, &RequestReader::TopK},
-    {"min_p", kBoth, &RequestReader::MinP},
-    {"typical_p", kBoth, &RequestReader::TypicalP},
-    {"repetition_penalty", kBoth, &RequestReader::RepetitionPenalty},
-    {"repeat_penalty", kBoth, &RequestReader::RepetitionPenalty},
-    {"repeat_last_n", kBoth, &RequestReader::RepeatLastN},
-    {"presence_penalty", kBoth, &RequestReader::PresencePenalty},
-    {"frequency_penalty", kBoth, &RequestReader::FrequencyPenalty},
-    {"logit_bias", kBoth, &RequestReader::LogitBiases},
-    {"seed", kBoth, &RequestReader::Seed},
+    {"n_predict", kRaw | kChatOnly, &RequestReader::MaxTokens},
+    {"max_output_tokens", kResponsesOnly, &RequestReader::MaxTokens},
+    {"min_tokens", kAll, &RequestReader::MinTokens},
+    {"ignore_eos", kAll, &RequestReader::IgnoreEos},
+    {"stop", kAll, &RequestReader::Stop},
+    {"stop_sequences", kMessagesOnly, &RequestReader::Stop},
+    {"stop_token_ids", kAll, &RequestReader::StopTokenIds},
+    {"temperature", kAll, &RequestReader::Temperature},
+    {"top_p", kAll, &RequestReader::TopP},
+    {"top_k", kAll, &RequestReader::TopK},
+    {"min_p", kAll, &RequestReader::MinP},
+    {"typical_p", kAll, &RequestReader::TypicalP},
+    {"repetition_penalty", kAll, &RequestReader::RepetitionPenalty},
+    {"repeat_penalty", kAll, &RequestReader::RepetitionPenalty},
+    {"repeat_last_n", kAll, &RequestReader::RepeatLastN},
+    {"presence_penalty", kAll, &RequestReader::PresencePenalty},
+    {"frequency_penalty", kAll, &RequestReader::FrequencyPenalty},
+    {"logit_bias", kAll, &RequestReader::LogitBiases},
+    {"seed", kAll, &RequestReader::Seed},
     {"logprobs", kChatOnly, &RequestReader::ChatLogprobs},
     {"logprobs", kCompletionsOnly, &RequestReader::CompletionLogprobs},
+    {"n_probs", kRaw, &RequestReader::CompletionLogprobs},
     {"top_logprobs", kChatOnly, &RequestReader::TopLogprobs},
+    {"timeout", kAll, &RequestReader::Timeout},
+    {"priority", kAll, &RequestReader::Priority},
+    {"return_progress", kAll, &RequestReader::ReturnProgress},
+    {"return_tokens", kNativeOnly, &RequestReader::ReturnTokens},
 };
 
 std::variant<ParsedRequest, ApiError> RequestReader::Read(const json::object& body) {
@@ -79,20 +90,10 @@ void RequestReader::NoteUnknown(std::string name) {
 
 // What only shows once all fields are known.
 void RequestReader::CheckWhole() {
-  if (out_.api == Api::kChat) {
-    if (out_.messages.empty()) reader_.Fail("messages", "is missing, at least one is needed");
-    if (top_logprobs_ && !chat_logprobs_.value_or(false) && *top_logprobs_ > 0) {
-      reader_.Fail("top_logprobs", "needs \"logprobs\": true");
-    }
-    if (chat_logprobs_.value_or(false)) out_.logprobs = top_logprobs_.value_or(0);
+  if (HoldsMessages(out_.api)) {
+    CheckMessages();
   } else {
-    if (out_.prompts.empty()) reader_.Fail("prompt", "is missing");
-    if (!out_.max_tokens) out_.max_tokens = kDefaultCompletionTokens;
-    if (out_.prompts.size() * out_.n > kMaxChoices) {
-      reader_.Fail("n", std::to_string(out_.prompts.size()) + " prompts times n " +
-                            std::to_string(out_.n) + " is above the limit of " +
-                            std::to_string(kMaxChoices) + " choices");
-    }
+    CheckPrompts();
   }
   if (has_stream_options_ && !out_.stream) {
     reader_.Fail("stream_options", "is only allowed with \"stream\": true");
@@ -103,6 +104,36 @@ void RequestReader::CheckWhole() {
   }
   // kNoLimit stood for "to the context's end" while the two names were compared.
   if (out_.max_tokens == std::numeric_limits<uint32_t>::max()) out_.max_tokens.reset();
+}
+
+void RequestReader::CheckMessages() {
+  const std::string_view field = out_.api == Api::kResponses ? "input" : "messages";
+  if (out_.messages.empty()) reader_.Fail(field, "is missing, at least one message is needed");
+  if (system_) out_.messages.insert(out_.messages.begin(), {"system", std::move(*system_)});
+  if (top_logprobs_ && !chat_logprobs_.value_or(false) && *top_logprobs_ > 0) {
+    reader_.Fail("top_logprobs", "needs \"logprobs\": true");
+  }
+  if (chat_logprobs_.value_or(false)) out_.logprobs = top_logprobs_.value_or(0);
+  // Its stream opens with the prompt's length.
+  if (out_.api == Api::kMessages) out_.continuous_usage = true;
+}
+
+void RequestReader::CheckPrompts() {
+  if (out_.prompts.empty()) reader_.Fail("prompt", "is missing");
+  if (out_.api == Api::kNative) {
+    if (out_.prompts.size() > 1) {
+      reader_.Fail("prompt", std::to_string(out_.prompts.size()) +
+                                 " prompts, one is taken here; /v1/completions takes several");
+    }
+    if (out_.return_tokens && !out_.logprobs) out_.logprobs = 0;
+    return;
+  }
+  if (!out_.max_tokens) out_.max_tokens = kDefaultCompletionTokens;
+  if (out_.prompts.size() * out_.n > kMaxChoices) {
+    reader_.Fail("n", std::to_string(out_.prompts.size()) + " prompts times n " +
+                          std::to_string(out_.n) + " is above the limit of " +
+                          std::to_string(kMaxChoices) + " choices");
+  }
 }
 
 void RequestReader::Model(std::string_view name, const Value& v) {
@@ -130,6 +161,12 @@ void RequestReader::Message(const std::string& path, const Value& v) {
     return;
   }
   ChatMessage message;
+  // Items of `input` may be no messages: they are named before what a message would lack.
+  if (const Value* type = object->if_contains("type");
+      type != nullptr && type->is_string() && type->get_string() != "message") {
+    reader_.NotOffered(PathOf(path, "type"), "items other than messages");
+    return;
+  }
   if (!object->contains("role")) reader_.Fail(PathOf(path, "role"), "is missing");
   if (!object->contains("content")) reader_.Fail(PathOf(path, "content"), "is missing");
   for (const auto& member : *object) {
@@ -156,7 +193,7 @@ void RequestReader::MessageField(const std::string& path, std::string_view key, 
     Content(field, v, message.content);
   } else if (key == "tool_calls" || key == "function_call" || key == "audio") {
     if (!v.is_null() && !IsEmptyValue(v)) reader_.NotOffered(field);
-  } else if (key != "name" && key != "refusal") {
+  } else if (key != "name" && key != "refusal" && key != "type" && key != "id" && key != "status") {
     NoteUnknown("messages[]." + std::string(key));
   }
 }
@@ -190,7 +227,9 @@ void RequestReader::ContentPart(const std::string& path, const Value& v, std::st
     return;
   }
   if (!reader_.String(PathOf(path, "type"), *type_value, type)) return;
-  if (type != "text") {
+  const bool text_part = type == "text" || (out_.api == Api::kResponses &&
+                                            (type == "input_text" || type == "output_text"));
+  if (!text_part) {
     reader_.NotOffered(path, "content of type " + Quoted(type) + ", only text is taken");
     return;
   }
@@ -201,6 +240,19 @@ void RequestReader::ContentPart(const std::string& path, const Value& v, std::st
   }
   std::string piece;
   if (reader_.String(PathOf(path, "text"), *text_value, piece)) text += piece;
+}
+
+// `system` and `instructions`: text, or text parts.
+void RequestReader::System(std::string_view name, const Value& v) {
+  system_.emplace();
+  Content(std::string(name), v, *system_);
+}
+
+// `input`: one user message as text, or a list of messages.
+void RequestReader::Input(std::string_view name, const Value& v) {
+  if (!v.is_string()) return Messages(name, v);
+  ChatMessage message{"user", {}};
+  if (reader_.String(name, v, message.content)) out_.messages.push_back(std::move(message));
 }
 
 // Text, token ids, or a list of either.

@@ -27,6 +27,8 @@ void CheckRequest(const ParsedRequest& r) {
   KVRM_CHECK(!r.max_tokens || *r.max_tokens >= 1, "at least one token is asked for");
   KVRM_CHECK(!r.max_tokens || r.min_tokens <= *r.max_tokens, "min_tokens <= max_tokens");
   KVRM_CHECK(!r.logprobs || *r.logprobs <= kMaxLogprobs, "logprobs in range");
+  KVRM_CHECK(r.timeout_us >= 0 && r.timeout_us <= kMaxTimeoutSeconds * 1'000'000,
+             "timeout in range");
   KVRM_CHECK(r.stop.size() <= kMaxStops, "stop strings bounded");
   for (const auto& stop : r.stop) {
     KVRM_CHECK(!stop.empty() && IsValidUtf8(stop), "stop strings are text");
@@ -41,7 +43,7 @@ void CheckRequest(const ParsedRequest& r) {
     if (ids == nullptr) continue;
     for (const TokenId id : *ids) KVRM_CHECK(id >= 0, "ids are not negative");
   }
-  const size_t inputs = r.api == Api::kChat ? r.messages.size() : r.prompts.size();
+  const size_t inputs = HoldsMessages(r.api) ? r.messages.size() : r.prompts.size();
   KVRM_CHECK(inputs >= 1, "there is something to answer");
 }
 
@@ -50,7 +52,8 @@ void CheckRequest(const ParsedRequest& r) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view body(reinterpret_cast<const char*>(data), size);
-  for (const kvrm::Api api : {kvrm::Api::kChat, kvrm::Api::kCompletions}) {
+  for (uint32_t i = 0; i < kvrm::kNumApis; ++i) {
+    const auto api = static_cast<kvrm::Api>(i);
     const auto outcome = kvrm::ParseRequest(api, body, {});
     if (const auto* error = std::get_if<kvrm::ApiError>(&outcome)) {
       kvrm::CheckError(*error);

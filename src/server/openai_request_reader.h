@@ -35,6 +35,8 @@ class RequestReader {
 
   void Field(std::string_view name, const Value& v);
   void CheckWhole();
+  void CheckMessages();
+  void CheckPrompts();
   void NoteUnknown(std::string name);
 
   void Model(std::string_view name, const Value& v);
@@ -45,6 +47,12 @@ class RequestReader {
   void Content(const std::string& path, const Value& v, std::string& text);
   void ContentPart(const std::string& path, const Value& v, std::string& text);
   void PromptField(std::string_view name, const Value& v);
+  void System(std::string_view name, const Value& v);
+  void Input(std::string_view name, const Value& v);
+  void Timeout(std::string_view name, const Value& v);
+  void Priority(std::string_view name, const Value& v);
+  void ReturnProgress(std::string_view name, const Value& v);
+  void ReturnTokens(std::string_view name, const Value& v);
   void Stream(std::string_view name, const Value& v);
   void StreamOptions(std::string_view name, const Value& v);
   void N(std::string_view name, const Value& v);
@@ -74,6 +82,7 @@ class RequestReader {
   std::optional<bool> chat_logprobs_;
   std::optional<uint32_t> top_logprobs_;
   std::optional<float> repetition_penalty_;  // by either name
+  std::optional<std::string> system_;        // kResponses, kMessages: apart from the messages
   bool has_stream_options_ = false;
 };
 

@@ -1,6 +1,7 @@
 // Response bodies and stream events, written straight as text.
 #include <algorithm>
 
+#include "server/answer_formats.h"
 #include "server/json_writer.h"
 #include "server/openai_types.h"
 #include "text/text_stream.h"
@@ -22,20 +23,6 @@ void WriteUsage(JsonWriter& json, const Usage& usage) {
   json.Key("total_tokens").Uint(usage.prompt_tokens + usage.completion_tokens);
   json.Key("prompt_tokens_details").BeginObject();
   json.Key("cached_tokens").Uint(usage.cached_tokens).EndObject();
-  json.EndObject();
-}
-
-void WriteTimings(JsonWriter& json, const Timings& t) {
-  json.Key("timings").BeginObject();
-  json.Key("cache_n").Uint(t.cache_n);
-  json.Key("prompt_n").Uint(t.prompt_n);
-  json.Key("prompt_ms").Double(t.prompt_ms);
-  json.Key("prompt_per_token_ms").Double(PerToken(t.prompt_n, t.prompt_ms));
-  json.Key("prompt_per_second").Double(PerSecond(t.prompt_n, t.prompt_ms));
-  json.Key("predicted_n").Uint(t.predicted_n);
-  json.Key("predicted_ms").Double(t.predicted_ms);
-  json.Key("predicted_per_token_ms").Double(PerToken(t.predicted_n, t.predicted_ms));
-  json.Key("predicted_per_second").Double(PerSecond(t.predicted_n, t.predicted_ms));
   json.EndObject();
 }
 
@@ -144,6 +131,20 @@ void EndChunk(JsonWriter& json, std::string& out, bool usage_null, const Usage* 
 }
 
 }  // namespace
+
+void WriteTimings(JsonWriter& json, const Timings& t) {
+  json.Key("timings").BeginObject();
+  json.Key("cache_n").Uint(t.cache_n);
+  json.Key("prompt_n").Uint(t.prompt_n);
+  json.Key("prompt_ms").Double(t.prompt_ms);
+  json.Key("prompt_per_token_ms").Double(PerToken(t.prompt_n, t.prompt_ms));
+  json.Key("prompt_per_second").Double(PerSecond(t.prompt_n, t.prompt_ms));
+  json.Key("predicted_n").Uint(t.predicted_n);
+  json.Key("predicted_ms").Double(t.predicted_ms);
+  json.Key("predicted_per_token_ms").Double(PerToken(t.predicted_n, t.predicted_ms));
+  json.Key("predicted_per_second").Double(PerSecond(t.predicted_n, t.predicted_ms));
+  json.EndObject();
+}
 
 std::string ErrorBody(const ApiError& error) {
   std::string out;

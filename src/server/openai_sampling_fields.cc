@@ -38,6 +38,28 @@ void RequestReader::MaxTokens(std::string_view name, const Value& v) {
   out_.max_tokens = wanted;
 }
 
+// Seconds, with fractions.
+void RequestReader::Timeout(std::string_view name, const Value& v) {
+  float seconds = 0;
+  if (!reader_.Number(name, v, 0, JsonReader::Low::kExclusive, kMaxTimeoutSeconds, seconds)) return;
+  out_.timeout_us = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(seconds) * 1e6));
+}
+
+void RequestReader::Priority(std::string_view name, const Value& v) {
+  int64_t priority = 0;
+  if (reader_.Int(name, v, -kMaxPriority, kMaxPriority, priority)) {
+    out_.priority = static_cast<int32_t>(priority);
+  }
+}
+
+void RequestReader::ReturnProgress(std::string_view name, const Value& v) {
+  reader_.Bool(name, v, out_.return_progress);
+}
+
+void RequestReader::ReturnTokens(std::string_view name, const Value& v) {
+  reader_.Bool(name, v, out_.return_tokens);
+}
+
 void RequestReader::MinTokens(std::string_view name, const Value& v) {
   int64_t tokens = 0;
   if (reader_.Int(name, v, 0, std::numeric_limits<uint32_t>::max(), tokens)) {

@@ -23,7 +23,16 @@
 
 namespace kvrm {
 
-enum class Api : uint8_t { kChat, kCompletions };
+enum class Api : uint8_t {
+  kChat,         // OpenAI: /v1/chat/completions
+  kCompletions,  // OpenAI: /v1/completions
+  kNative,       // llama-server: /completion
+  kResponses,    // OpenAI: /v1/responses
+  kMessages,     // Anthropic: /v1/messages
+};
+inline constexpr uint32_t kNumApis = 5;
+// Whether its requests hold a conversation; the others hold prompts.
+inline bool HoldsMessages(Api api) { return api != Api::kCompletions && api != Api::kNative; }
 
 // ---- limits on what one request may ask for
 inline constexpr uint32_t kMaxJsonDepth = 32;
@@ -36,7 +45,9 @@ inline constexpr uint32_t kMaxStopBytes = 1024;
 inline constexpr uint32_t kMaxStopTokens = 64;
 inline constexpr uint32_t kMaxLogprobs = 20;
 inline constexpr uint32_t kDefaultCompletionTokens = 16;  // of /v1/completions, as OpenAI's
-inline constexpr uint32_t kMaxUnknownFields = 16;         // names remembered for the log
+inline constexpr int64_t kMaxTimeoutSeconds = 86'400;
+inline constexpr int32_t kMaxPriority = 1'000'000;  // and its negative
+inline constexpr uint32_t kMaxUnknownFields = 16;   // names remembered for the log
 
 // An error as clients see it: {"error":{"message","type","param","code"}}.
 struct ApiError {
@@ -53,8 +64,8 @@ using Prompt = std::variant<std::string, std::vector<TokenId>>;
 struct ParsedRequest {
   Api api = Api::kChat;
   std::string model;                  // as asked; empty = not named
-  std::vector<ChatMessage> messages;  // kChat: at least one
-  std::vector<Prompt> prompts;        // kCompletions: at least one
+  std::vector<ChatMessage> messages;  // at least one where HoldsMessages(api)
+  std::vector<Prompt> prompts;        // at least one elsewhere; kNative: one
   uint32_t n = 1;                     // choices per prompt
   bool stream = false;
   bool include_usage = false;          // stream_options.include_usage
@@ -67,6 +78,10 @@ struct ParsedRequest {
   std::vector<std::string> stop;
   std::vector<TokenId> stop_token_ids;
   std::optional<uint32_t> logprobs;  // alternatives to report beside each token, 0..kMaxLogprobs
+  int64_t timeout_us = 0;            // from its arrival; 0 = none
+  int32_t priority = 0;              // lower is served earlier
+  bool return_progress = false;      // events while the prompt is read
+  bool return_tokens = false;        // kNative: ids of the produced tokens
   std::vector<std::string> unknown_fields;  // ignored; for the log, at most kMaxUnknownFields
 };
 
@@ -106,10 +121,11 @@ struct TokenInfo {
   float logprob = 0;
   std::vector<std::pair<std::string, float>> top;  // best first
   uint64_t text_offset = 0;                        // characters before it
+  TokenId id = -1;
 };
 
 // What ended a choice, more exactly than its finish_reason.
-enum class ChoiceEnd : uint8_t { kNone, kEndToken, kLength, kStopText };
+enum class ChoiceEnd : uint8_t { kNone, kEndToken, kLength, kStopText, kTimeout };
 
 struct ChoiceResult {
   uint32_t index = 0;

@@ -22,8 +22,12 @@ std::string BodyOf(Route route) {
   switch (route) {
     case Route::kDetokenize:
       return R"({"tokens":[70]})";
+    case Route::kResponses:
+      return R"({"input":"ab"})";
     case Route::kChat:
     case Route::kApplyTemplate:
+    case Route::kMessages:
+    case Route::kCountTokens:
       return R"({"messages":[{"role":"user","content":"ab"}]})";
     default:
       return R"({"prompt":"ab"})";

@@ -15,10 +15,14 @@ enum class Route : uint8_t {
   // ---- answers of the engine
   kChat,
   kCompletions,
+  kCompletion,
+  kResponses,
+  kMessages,
   // ---- text and tokens, without the engine
   kTokenize,
   kDetokenize,
   kApplyTemplate,
+  kCountTokens,
   // ---- what is served
   kModels,
   kModel,

@@ -28,6 +28,11 @@ ApiError QueueFull(const std::string& message) {
   return {429, message, "rate_limit_error", "", "queue_full"};
 }
 
+const char* IdPrefix(Api api) {
+  constexpr const char* kPrefixes[kNumApis] = {"chatcmpl-", "cmpl-", "native-", "resp_", "msg_"};
+  return kPrefixes[static_cast<size_t>(api)];
+}
+
 // What a client sent, cut to what a message or a log line should repeat.
 std::string Shortened(std::string_view text) { return ForMessage(text, kMaxRepeatedBytes); }
 
@@ -106,11 +111,16 @@ std::variant<PreparedRequest, ApiError> Service::Prepare(ParsedRequest request,
         "logit_bias." + std::to_string(entry.id),
         "the token id is outside the vocabulary of " + std::to_string(tokenizer_.vocab_size()));
   }
-  const size_t num_prompts = request.api == Api::kChat ? 1 : request.prompts.size();
+  if (request.priority < caller.min_priority) {
+    return BadField("priority", std::to_string(request.priority) + " is below " +
+                                    std::to_string(caller.min_priority) +
+                                    ", the most urgent that this API key may ask for");
+  }
+  const bool chat = HoldsMessages(request.api);
+  const size_t num_prompts = chat ? 1 : request.prompts.size();
   for (size_t i = 0; i < num_prompts; ++i) {
     const std::string path = num_prompts == 1 ? "prompt" : "prompt[" + std::to_string(i) + "]";
-    auto ids = request.api == Api::kChat ? encoder_.Chat(request.messages)
-                                         : encoder_.Raw(request.prompts[i], path);
+    auto ids = chat ? encoder_.Chat(request.messages) : encoder_.Raw(request.prompts[i], path);
     if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
     prepared.prompts.push_back(std::move(std::get<std::vector<TokenId>>(ids)));
   }
@@ -134,10 +144,11 @@ void Service::LogUnknownFields(const std::vector<std::string>& names) const {
 
 // ---- answers under way
 std::variant<std::shared_ptr<Generation>, ApiError> Service::Start(PreparedRequest prepared,
-                                                                   GenerationListener* listener) {
+                                                                   GenerationListener* listener,
+                                                                   int64_t received_us) {
   ResponseHead head;
   head.api = prepared.request.api;
-  head.id = (head.api == Api::kChat ? "chatcmpl-" : "cmpl-") + HexText(NextRandom());
+  head.id = IdPrefix(head.api) + HexText(NextRandom());
   head.created_s = WallNowUs() / 1'000'000;
   head.model = config_.model;
   const Api api = head.api;
@@ -147,6 +158,11 @@ std::variant<std::shared_ptr<Generation>, ApiError> Service::Start(PreparedReque
       std::make_shared<Generation>(std::move(prepared), std::move(head), tokenizer_, mailbox_);
   open_.emplace(generation.get(), generation);
   std::optional<ApiError> error;
+  const int64_t timeout_us = generation->timeout_us();
+  if (timeout_us > 0) {
+    generation->deadline_us = received_us + timeout_us;
+    deadlines_.emplace(generation->deadline_us, generation.get());
+  }
   for (uint32_t i = 0; i < generation->num_choices() && !error; ++i) {
     // Without a seed equal prompts of one request must not give equal texts (B049).
     GenerateRequest request = generation->EngineRequest(i, ctx_, seed.value_or(Mix64(drawn + i)));
@@ -173,8 +189,31 @@ std::variant<std::shared_ptr<Generation>, ApiError> Service::Start(PreparedReque
   CancelOpenChoices(*generation);
   generation->abandoned = true;  // it never began: no failure to be counted
   generation->Fail(*error);
-  if (generation->engine_done()) open_.erase(generation.get());
+  if (generation->engine_done()) Forget(*generation);
   return std::move(*error);
+}
+
+void Service::Forget(const Generation& generation) {
+  const auto it = open_.find(&generation);
+  deadlines_.erase({generation.deadline_us, it->second.get()});
+  open_.erase(it);
+}
+
+std::optional<int64_t> Service::NextDeadlineUs() const {
+  if (deadlines_.empty()) return std::nullopt;
+  return deadlines_.begin()->first;
+}
+
+void Service::Expire(int64_t now_us) {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now_us) {
+    const auto generation = open_.at(deadlines_.begin()->second);
+    deadlines_.erase(deadlines_.begin());
+    if (generation->complete()) continue;
+    ++counters_.timed_out;
+    const bool part = generation->Expire();
+    CancelOpenChoices(*generation);
+    if (!part && generation->listener != nullptr) generation->listener->OnOutput(*generation);
+  }
 }
 
 void Service::CancelOpenChoices(const Generation& generation) {
@@ -226,7 +265,7 @@ void Service::Dispatch() {
     generation->touched = false;
     if (generation->engine_done()) {
       Count(*generation);
-      open_.erase(generation.get());
+      Forget(*generation);
     }
     if (generation->listener != nullptr) generation->listener->OnOutput(*generation);
   }

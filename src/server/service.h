@@ -11,10 +11,12 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -38,12 +40,13 @@ struct ServiceConfig {
 };
 
 struct ServiceCounters {
-  uint64_t requests[2] = {};   // started, by Api
-  uint64_t finished_stop = 0;  // choices, by finish reason
+  uint64_t requests[kNumApis] = {};  // started, by Api
+  uint64_t finished_stop = 0;        // choices, by finish reason
   uint64_t finished_length = 0;
   uint64_t failed = 0;     // answers that ended with an error
   uint64_t abandoned = 0;  // answers whose client went away
   uint64_t refused_queue_full = 0;
+  uint64_t timed_out = 0;  // with or without a part of an answer
 };
 
 // Who sent a request, as far as it matters.
@@ -65,13 +68,18 @@ class Service {
   // ---- I/O thread
   // Submits every choice. `listener` hears of the answer until Release. Queue full: 429, and
   // nothing stays submitted.
+  // `received_us`: when the request came in; its timeout counts from there.
   std::variant<std::shared_ptr<Generation>, ApiError> Start(PreparedRequest prepared,
-                                                            GenerationListener* listener);
+                                                            GenerationListener* listener,
+                                                            int64_t received_us);
   // The listener is done with it or gone: it is forgotten, and what is not complete is cancelled.
   // Required once for every answer that Start returned.
   void Release(Generation& generation);
   // Every open answer ends with `error`; their choices are cancelled.
   void FailAll(const ApiError& error);
+  // Ends the answers whose time is up. `NextDeadlineUs`: when it is to be called next, if at all.
+  void Expire(int64_t now_us);
+  std::optional<int64_t> NextDeadlineUs() const;
   // Applies all events that have come in, then calls each listener concerned once.
   void Dispatch();
   // Watches progress; to be called now and then with a monotonic time.
@@ -88,6 +96,7 @@ class Service {
 
  private:
   void LogUnknownFields(const std::vector<std::string>& names) const;
+  void Forget(const Generation& generation);
   void CancelOpenChoices(const Generation& generation);
   void Count(const Generation& generation);
   uint64_t NextRandom();
@@ -103,6 +112,7 @@ class Service {
 
   // I/O thread.
   std::unordered_map<const Generation*, std::shared_ptr<Generation>> open_;
+  std::set<std::pair<int64_t, Generation*>> deadlines_;  // of answers in open_
   std::vector<MailboxEvent> batch_;
   std::vector<std::shared_ptr<Generation>> touched_;
   ServiceCounters counters_;

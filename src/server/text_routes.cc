@@ -96,8 +96,9 @@ std::string TokensBody(const std::vector<TokenId>& ids, const TokenizeRequest& a
 }
 
 // The conversation of a body with `messages`, read as /v1/chat/completions reads it.
-std::variant<std::vector<ChatMessage>, ApiError> ReadMessages(std::string_view body) {
-  auto parsed = ParseRequest(Api::kChat, body, SamplingParams());
+std::variant<std::vector<ChatMessage>, ApiError> ReadMessages(std::string_view body,
+                                                              Api api = Api::kChat) {
+  auto parsed = ParseRequest(api, body, SamplingParams());
   if (auto* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
   return std::move(std::get<ParsedRequest>(parsed).messages);
 }
@@ -156,6 +157,18 @@ Answer ApplyTemplate(std::string_view body, const PromptEncoder& encoder) {
   return out;
 }
 
+Answer CountTokens(std::string_view body, const PromptEncoder& encoder) {
+  auto messages = ReadMessages(body, Api::kMessages);
+  if (auto* error = std::get_if<ApiError>(&messages)) return std::move(*error);
+  auto ids = encoder.ChatUnbounded(std::get<std::vector<ChatMessage>>(messages));
+  if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
+  std::string out;
+  JsonWriter json(out);
+  json.BeginObject().Key("input_tokens").Uint(std::get<std::vector<TokenId>>(ids).size());
+  json.EndObject();
+  return out;
+}
+
 }  // namespace
 
 std::variant<std::string, ApiError> Convert(Route route, std::string_view body,
@@ -165,6 +178,8 @@ std::variant<std::string, ApiError> Convert(Route route, std::string_view body,
       return Tokenize(body, encoder);
     case Route::kDetokenize:
       return Detokenize(body, encoder);
+    case Route::kCountTokens:
+      return CountTokens(body, encoder);
     default:
       KVRM_CHECK(route == Route::kApplyTemplate, "each route of kind kConvert has its function");
       return ApplyTemplate(body, encoder);

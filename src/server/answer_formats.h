@@ -1,0 +1,24 @@
+// The formats beside OpenAI's completions, and what they share with them. Private to the formats.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "server/answer_format.h"
+#include "server/json_writer.h"
+
+namespace kvrm {
+
+std::unique_ptr<AnswerFormat> MakeNativeFormat(const ResponseHead& head,
+                                               const ParsedRequest& request);
+std::unique_ptr<AnswerFormat> MakeResponsesFormat(const ResponseHead& head,
+                                                  const ParsedRequest& request);
+std::unique_ptr<AnswerFormat> MakeMessagesFormat(const ResponseHead& head);
+
+// An error as /v1/messages words it.
+std::string MessagesErrorBody(const ApiError& error);
+
+// Key "timings" and llama-server's object.
+void WriteTimings(JsonWriter& json, const Timings& timings);
+
+}  // namespace kvrm

@@ -1,0 +1,141 @@
+// llama-server's /completion. Texts of a stream come as `content`; everything else with the last
+// event, which has `stop` true. There is no [DONE].
+#include <utility>
+
+#include "server/answer_formats.h"
+#include "text/text_stream.h"
+
+namespace kvrm {
+namespace {
+
+std::string_view StopType(ChoiceEnd end) {
+  switch (end) {
+    case ChoiceEnd::kEndToken:
+      return "eos";
+    case ChoiceEnd::kStopText:
+      return "word";
+    case ChoiceEnd::kLength:
+    case ChoiceEnd::kTimeout:
+      return "limit";
+    case ChoiceEnd::kNone:
+      break;
+  }
+  return "none";
+}
+
+class NativeFormat final : public AnswerFormat {
+ public:
+  NativeFormat(const ResponseHead& head, const ParsedRequest& request)
+      : head_(head),
+        sampling_(request.sampling),
+        max_tokens_(request.max_tokens),
+        stop_(request.stop),
+        stream_(request.stream),
+        return_tokens_(request.return_tokens),
+        probabilities_(request.logprobs && *request.logprobs > 0) {}
+
+  void Begin(std::string&, uint32_t, const Usage*) override {}
+  void Text(std::string& out, uint32_t index, std::string_view text,
+            const std::vector<TokenInfo>* logprobs, const Usage*) override {
+    if (text.find('\n') != std::string_view::npos) has_new_line_ = true;
+    out += "data: ";
+    JsonWriter json(out);
+    json.BeginObject().Key("index").Uint(index).Key("content").String(text);
+    WriteTokens(json, logprobs);
+    json.Key("stop").Bool(false);
+    WriteProbabilities(json, logprobs);
+    json.EndObject();
+    out += "\n\n";
+  }
+  void Finish(std::string& out, const ChoiceResult& result, const Usage*,
+              const AnswerTotals* totals) override {
+    out += "data: ";
+    WriteResult(out, result, totals == nullptr ? AnswerTotals() : *totals);
+    out += "\n\n";
+  }
+  void End(std::string&, const AnswerTotals&) override {}
+  void Fail(std::string& out, const ApiError& error) override { AppendErrorEvent(out, error); }
+  std::string Whole(std::span<const ChoiceResult> results, const AnswerTotals& totals) override {
+    has_new_line_ = results[0].text.find('\n') != std::string::npos;
+    std::string out;
+    WriteResult(out, results[0], totals);
+    return out;
+  }
+
+ private:
+  void WriteTokens(JsonWriter& json, const std::vector<TokenInfo>* tokens) const {
+    json.Key("tokens").BeginArray();
+    if (return_tokens_ && tokens != nullptr) {
+      for (const TokenInfo& token : *tokens) json.Int(token.id);
+    }
+    json.EndArray();
+  }
+
+  static void WriteToken(JsonWriter& json, const std::string& bytes, float logprob) {
+    json.Key("token").String(SanitizeUtf8(bytes)).Key("bytes").BeginArray();
+    for (const char c : bytes) json.Uint(static_cast<unsigned char>(c));
+    json.EndArray().Key("logprob").Float(logprob);
+  }
+
+  void WriteProbabilities(JsonWriter& json, const std::vector<TokenInfo>* tokens) const {
+    if (!probabilities_ || tokens == nullptr) return;
+    json.Key("completion_probabilities").BeginArray();
+    for (const TokenInfo& token : *tokens) {
+      json.BeginObject().Key("id").Int(token.id);
+      WriteToken(json, token.bytes, token.logprob);
+      json.Key("top_logprobs").BeginArray();
+      for (const auto& [bytes, logprob] : token.top) {
+        json.BeginObject();
+        WriteToken(json, bytes, logprob);
+        json.EndObject();
+      }
+      json.EndArray().EndObject();
+    }
+    json.EndArray();
+  }
+
+  void WriteSettings(JsonWriter& json) const {
+    json.Key("generation_settings").BeginObject();
+    json.Key("temperature").Float(sampling_.temperature).Key("top_k").Uint(sampling_.top_k);
+    json.Key("top_p").Float(sampling_.top_p).Key("min_p").Float(sampling_.min_p);
+    json.Key("repeat_penalty").Float(sampling_.repetition_penalty);
+    json.Key("n_predict").Int(max_tokens_ ? int64_t{*max_tokens_} : -1);
+    json.Key("stop").BeginArray();
+    for (const std::string& text : stop_) json.String(text);
+    json.EndArray().Key("stream").Bool(stream_).EndObject();
+  }
+
+  void WriteResult(std::string& out, const ChoiceResult& result, const AnswerTotals& totals) const {
+    JsonWriter json(out);
+    const Usage& usage = totals.usage;
+    json.BeginObject().Key("index").Uint(result.index).Key("content").String(result.text);
+    WriteTokens(json, result.logprobs);
+    json.Key("stop").Bool(true).Key("model").String(head_.model);
+    json.Key("tokens_predicted").Uint(usage.completion_tokens);
+    json.Key("tokens_evaluated").Uint(usage.prompt_tokens);
+    json.Key("tokens_cached").Uint(usage.prompt_tokens + usage.completion_tokens);
+    WriteSettings(json);
+    json.Key("has_new_line").Bool(has_new_line_).Key("truncated").Bool(false);
+    json.Key("stop_type").String(StopType(result.end));
+    json.Key("stopping_word").String(result.stop_text);
+    WriteProbabilities(json, result.logprobs);
+    WriteTimings(json, totals.timings);
+    json.EndObject();
+  }
+
+  const ResponseHead head_;
+  const SamplingParams sampling_;
+  const std::optional<uint32_t> max_tokens_;
+  const std::vector<std::string> stop_;
+  const bool stream_, return_tokens_, probabilities_;
+  bool has_new_line_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<AnswerFormat> MakeNativeFormat(const ResponseHead& head,
+                                               const ParsedRequest& request) {
+  return std::make_unique<NativeFormat>(head, request);
+}
+
+}  // namespace kvrm
