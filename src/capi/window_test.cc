@@ -108,6 +108,38 @@ TEST(CapiWindow, DefaultsAreTheLeastThatServes) {
   EXPECT_EQ(kvrm_bind_window(without, 0, &byte, 1), KVRM_INVALID);
 }
 
+// A host whose parts are allocations of their own asks for a rest between them. A sequence that
+// fills its superblock and its window is adjacent at both ends over both parts.
+TEST(CapiWindow, WithARestBetweenPartsNoTrainReachesFromOneIntoTheNext) {
+  for (const uint64_t rest : {0u, 32u}) {
+    RuntimeConfig made(/*sliding=*/false, /*windows=*/true);
+    made.groups[0].pages_per_superblock = 8;
+    made.groups[0].superblock_bytes = 8 * 1024;
+    made.config.max_slots = 1;
+    made.config.max_step_tokens = 128;
+    kvrm_window_config window = {};
+    window.size = sizeof window;
+    window.part_stride_bytes = 128 * 32 + rest;
+    made.config.windows = &window;
+    TestRuntime rt(made.config);
+    rt.Begin();
+    const kvrm_seq seq = rt.Open();
+    ASSERT_EQ(rt.Reserve(seq, 128), KVRM_OK);
+    std::vector<kvrm_row_input> rows;
+    rt.AddRows(seq, rows);
+    ASSERT_EQ(rt.Commit(rows), KVRM_OK) << rt.error();
+    const kvrm_train* trains = nullptr;
+    uint32_t num_trains = 0;
+    ASSERT_EQ(kvrm_window_plan(rt, &trains, &num_trains), KVRM_OK) << rt.error();
+    ASSERT_EQ(kvrm_window_acknowledge(rt, 1, &trains, &num_trains), KVRM_OK) << rt.error();
+    ASSERT_EQ(num_trains, rest == 0 ? 1u : 2u);
+    for (uint32_t i = 0; i < num_trains; ++i) {
+      EXPECT_EQ(trains[i].source_offset % window.part_stride_bytes, 0u);
+      EXPECT_EQ(trains[i].bytes, 128u * 32 * 2 / num_trains);
+    }
+  }
+}
+
 TEST(CapiWindow, AForkFindsItsOriginsBytes) {
   WindowedRuntime rt;
   const kvrm_seq src = rt.Decoded(50);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <random>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -244,6 +245,81 @@ TEST(MaintainBusy, ReturnsTheSpareThatADeferredSequenceOfAnotherGroupLacks) {
     EXPECT_LE(s.PopulatedBytes(), s.config.kv_bytes);
   }
   EXPECT_GT(deferred, 0u);
+}
+
+TEST(MaintainBusy, PopulatesTheLastSuperblockThatFits) {
+  const auto pager = MakePager(Config(2));
+  pager->BeginStep();
+  (void)OpenWith(*pager, 16 * 6);  // one page is left
+  CommitAndComplete(*pager);
+  EXPECT_TRUE(pager->Maintain());
+  EXPECT_EQ(pager->spare_bytes(0), kSuperblock);
+  EXPECT_FALSE(pager->Maintain());
+}
+
+// Sequences that come, decode past a page, are indexed and go, at random.
+class RandomLoad {
+ public:
+  RandomLoad(Pager& pager, uint64_t seed) : pager_(pager), random_(seed) {}
+
+  void Step() {
+    pager_.BeginStep();
+    for (uint32_t edits = Below(5); edits > 0; --edits) {
+      const uint32_t choice = Below(8);
+      if (choice < 2) {
+        if (const auto seq = pager_.Open()) open_.push_back(*seq);
+      } else if (!open_.empty() && choice < 7) {
+        const SeqId seq = open_[Below(static_cast<uint32_t>(open_.size()))];
+        (void)pager_.Reserve(seq, pager_.num_tokens(seq) + 1 + Below(16));
+      } else if (!open_.empty()) {
+        pager_.Close(open_.back());
+        open_.pop_back();
+      }
+    }
+    CommitAndComplete(pager_);
+    for (const SeqId seq : open_) {  // each has tokens of its own
+      const std::vector<TokenId> tokens(pager_.num_tokens(seq), static_cast<TokenId>(seq.value));
+      if (Below(4) == 0) (void)pager_.IndexPrefix(seq, {}, tokens);
+    }
+  }
+  uint32_t Below(uint32_t bound) { return static_cast<uint32_t>(random_() % bound); }
+
+ private:
+  Pager& pager_;
+  std::mt19937_64 random_;
+  std::vector<SeqId> open_;
+};
+
+// A host calls it until it says that nothing is left to do.
+TEST(Maintain, SaysTrueExactlyWhenItDidSomething) {
+  uint64_t released[2] = {}, evicted[2] = {}, given_back[2] = {};  // [busy, idle]
+  for (uint64_t seed = 1; seed <= 24; ++seed) {
+    FullAndWindow s(4 + seed % 3);
+    s.config.kv_keep_bytes = 4 * 8192;
+    s.pager = MakePager(s.config);
+    RandomLoad load(*s.pager, seed);
+    for (int step = 0; step < 150; ++step) {
+      load.Step();
+      const auto kind = load.Below(8) == 0 ? Pager::Load::kIdle : Pager::Load::kBusy;
+      const PagerSnapshot before = s.pager->Snapshot();
+      const PagerCounters counted = s.pager->counters();
+      const bool done = s.pager->Maintain(kind);
+      const PagerSnapshot after = s.pager->Snapshot();
+      ASSERT_EQ(done, before != after || before.populated_bytes != after.populated_bytes);
+      const auto idle = static_cast<size_t>(kind);
+      for (size_t g = 0; g < 2; ++g) {
+        released[idle] += before.groups[g].books.soft - after.groups[g].books.soft;
+      }
+      const PagerCounters& now = s.pager->counters();
+      evicted[idle] += now.prefix_pages_evicted - counted.prefix_pages_evicted;
+      given_back[idle] += now.superblocks_given_back - counted.superblocks_given_back;
+    }
+  }
+  for (size_t idle : {size_t{0}, size_t{1}}) {
+    EXPECT_GT(released[idle], 0u) << idle;
+    EXPECT_GT(evicted[idle], 0u) << idle;
+    EXPECT_GT(given_back[idle], 0u) << idle;
+  }
 }
 
 TEST(MaintainDeathTest, NotInsideAStep) {
