@@ -38,6 +38,12 @@ const float* NormOf(const Model& model, const Op& op) {
   switch (op.weight) {
     case WeightRole::kAttnNorm:
       return model.layers()[op.layer].attn_norm;
+    case WeightRole::kHeadNorms:
+      return model.layers()[op.layer].head_norms;
+    case WeightRole::kPostAttnNorm:
+      return model.layers()[op.layer].post_attn_norm;
+    case WeightRole::kPostFfnNorm:
+      return model.layers()[op.layer].post_ffn_norm;
     case WeightRole::kFfnNorm:
       return model.layers()[op.layer].ffn_norm;
     case WeightRole::kOutputNorm:
@@ -54,6 +60,7 @@ void BindWeights(const Model& model, const Op& op, BoundOp& bound) {
     bound.n_live = linear->n_live;
     bound.k = linear->k;
     bound.weights = linear->panels;
+    if (op.weight == WeightRole::kQkv) bound.bias = model.layers()[op.layer].qkv_bias;
   } else if (const float* norm = NormOf(model, op)) {
     bound.weights = reinterpret_cast<const std::byte*>(norm);
   }
@@ -78,7 +85,7 @@ Status CheckShapes(const Program& program, const Op& op, const BoundOp& bound) {
                        ", which the CPU executor does not offer");
   }
   if (op.kind == OpKind::kNorm || op.kind == OpKind::kActivation || op.kind == OpKind::kAttention) {
-    const uint32_t multiple = program.integer_activations ? kGroup : kPanel;
+    const uint32_t multiple = bound.integer_activations != 0 ? kGroup : kPanel;
     if (width(op.out) % multiple != 0) {
       return Unsupported("model: width " + std::to_string(width(op.out)) + " of op " +
                          OpName(op.kind) + " is not a multiple of " + std::to_string(multiple));
@@ -134,7 +141,12 @@ Result<std::unique_ptr<BoundProgram>> BoundProgram::Create(const Program& progra
     b.layer = op.layer;
     b.rows = op.rows;
     b.kv_group = op.kv_group;
-    b.integer_activations = program.integer_activations ? 1 : 0;
+    const bool floats_out =
+        op.kind == OpKind::kNorm && program.values[op.out].kind == ValueKind::kFloatRows;
+    b.integer_activations = program.integer_activations && !floats_out ? 1 : 0;
+    b.rope = op.rope;
+    b.gating = op.gating;
+    b.scale = op.scale;
     b.max_rows = op.rows == RowSet::kLive ? program.capacity.max_rows : program.capacity.max_logits;
     if (op.in != kNoValue) {
       b.in = arena.data() + program.values[op.in].offset;
@@ -155,6 +167,8 @@ Result<std::unique_ptr<BoundProgram>> BoundProgram::Create(const Program& progra
     b.soft_cap = op.soft_cap;
     b.window = op.window;
     BindWeights(model, op, b);
+    KVRM_CHECK(op.weight == WeightRole::kNone || b.weights != nullptr,
+               "a graph names weights that its model has");
     KVRM_RETURN_IF_ERROR(CheckShapes(program, op, b));
     bound->mutable_ops()[i] = b;
   }

@@ -23,18 +23,22 @@ struct BoundOp {
   uint16_t layer;
   RowSet rows;
   uint8_t kv_group;
-  uint8_t integer_activations;
+  uint8_t integer_activations;  // of what it writes, or of what a linear reads
+  RopeKind rope;
+  Gating gating;
   Encoding encoding;
   uint32_t max_rows;      // capacity
   uint32_t n, n_live, k;  // outputs and inputs, values
   std::byte* in;
   const float* add;
+  const float* bias;  // [n], of a linear
   std::byte* out;
   uint64_t in_stride, out_stride;  // bytes
   const std::byte* weights;        // panels, or norm weights
   std::byte* kv_base;
   uint64_t part_offset;
   uint64_t page_bytes;  // b
+  float scale;
   float soft_cap;
   uint32_t window;
 };

@@ -15,7 +15,7 @@
 #include "exec/step_tables.h"
 #include "exec/warm_up_frame.h"
 #include "graph/program.h"
-#include "model/llama_graph.h"
+#include "model/family.h"
 #include "tensor/kv_tile.h"
 
 namespace kvrm {
@@ -65,6 +65,7 @@ class CpuExecutor final : public Executor {
 
   Status BuildPrograms();
   Status BuildConstants();
+  ExecConstants::RopeTables MakeRopeTables(const RopeConfig& rope, float* out) const;
   void TakeStepSamples();
   ProgramKind Choose(uint32_t num_rows) const;
   StepResult Run(ProgramKind kind, const FrameView& frame, ReplayTrace* trace);
@@ -136,27 +137,41 @@ Status CpuExecutor::Init() {
   return Ok();
 }
 
-Status CpuExecutor::BuildConstants() {
-  const ModelConfig& m = model_.config();
-  const uint32_t half = m.rope_dims / 2;
-  const uint64_t table_floats = uint64_t{config_.max_seq_tokens} * half;
-  constants_.num_panels = (m.vocab + 255) / 256;
-  const uint64_t max_floats = uint64_t{info_.max_logits} * constants_.num_panels;
-  KVRM_ASSIGN_OR_RETURN(tables_, Arena::Create((2 * table_floats + max_floats) * sizeof(float)));
-  float* cos_table = reinterpret_cast<float*>(tables_->data());
-  float* sin_table = cos_table + table_floats;
-  constants_.panel_max = sin_table + table_floats;
+// Writes the tables of all positions, cos then sin, from `out` on.
+ExecConstants::RopeTables CpuExecutor::MakeRopeTables(const RopeConfig& rope, float* out) const {
+  const uint32_t dims = model_.config().rope_dims;
+  const uint32_t half = dims / 2;
+  float* const cos_table = out;
+  float* const sin_table = out + uint64_t{config_.max_seq_tokens} * half;
   for (uint32_t i = 0; i < half; ++i) {
-    double frequency = std::pow(m.rope_base, -2.0 * i / m.rope_dims);
-    if (!m.rope_factors.empty()) frequency /= m.rope_factors[i];
+    double frequency = std::pow(rope.base, -2.0 * i / dims);
+    if (!rope.factors.empty()) frequency /= rope.factors[i];
     for (uint32_t position = 0; position < config_.max_seq_tokens; ++position) {
       const double angle = position * frequency;
       cos_table[uint64_t{position} * half + i] = static_cast<float>(std::cos(angle));
       sin_table[uint64_t{position} * half + i] = static_cast<float>(std::sin(angle));
     }
   }
-  constants_.cos_table = cos_table;
-  constants_.sin_table = sin_table;
+  return {cos_table, sin_table};
+}
+
+Status CpuExecutor::BuildConstants() {
+  const ModelConfig& m = model_.config();
+  const uint32_t half = m.rope_dims / 2;
+  const uint64_t table_floats = uint64_t{config_.max_seq_tokens} * half;
+  constants_.num_panels = (m.vocab + 255) / 256;
+  const uint64_t max_floats = uint64_t{info_.max_logits} * constants_.num_panels;
+  const uint64_t num_tables = m.UsesLocalRope() ? 4 : 2;
+  KVRM_ASSIGN_OR_RETURN(tables_,
+                        Arena::Create((num_tables * table_floats + max_floats) * sizeof(float)));
+  float* next = reinterpret_cast<float*>(tables_->data());
+  constants_.global_rope = MakeRopeTables(m.rope, next);
+  next += 2 * table_floats;
+  if (m.UsesLocalRope()) {
+    constants_.local_rope = MakeRopeTables(m.local_rope, next);
+    next += 2 * table_floats;
+  }
+  constants_.panel_max = next;
   constants_.num_heads = m.num_heads;
   constants_.num_kv_heads = m.num_kv_heads;
   constants_.head_dim = m.head_dim;
@@ -177,7 +192,7 @@ Status CpuExecutor::BuildConstants() {
 
 Status CpuExecutor::BuildPrograms() {
   const bool integer = model_.head().encoding != Encoding::kF32;
-  const Graph graph = BuildLlamaGraph(model_.config(), config_.geometry, integer);
+  const Graph graph = BuildGraph(model_.config(), config_.geometry, integer);
   Program programs[kNumPrograms];
   uint64_t arena_bytes = 0;
   for (uint32_t i = 0; i < kNumPrograms; ++i) {

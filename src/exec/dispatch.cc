@@ -49,7 +49,9 @@ void Embed(const Call& c) {
   args.num_rows = c.live_rows();
   args.out = reinterpret_cast<float*>(c.op.out);
   args.out_stride = c.op.out_stride / sizeof(float);
-  c.Hash({args.panels, args.out}, {args.k, args.out_stride, static_cast<uint64_t>(args.encoding)});
+  args.scale = c.op.scale;
+  c.Hash({args.panels, args.out}, {args.k, args.out_stride, static_cast<uint64_t>(args.encoding),
+                                   std::bit_cast<uint32_t>(args.scale)});
   c.ForEachItem(args.num_rows, [&](uint32_t row) { c.constants.kernels->embed(args, row); });
 }
 
@@ -65,9 +67,24 @@ void Norm(const Call& c) {
   args.kind = c.kind();
   args.out = c.op.out;
   args.out_stride = c.op.out_stride;
-  c.Hash({args.in, args.row_index, args.weight, args.out},
+  args.add = c.op.add;
+  c.Hash({args.in, args.row_index, args.weight, args.add, args.out},
          {args.k, args.in_stride, args.out_stride, static_cast<uint64_t>(args.kind)});
   c.ForEachItem(args.num_rows, [&](uint32_t row) { c.constants.kernels->norm(args, row); });
+}
+
+void HeadNorm(const Call& c) {
+  ops::HeadNormArgs args;
+  args.qkv = reinterpret_cast<float*>(c.op.out);
+  args.stride = c.op.out_stride / sizeof(float);
+  args.num_rows = c.live_rows();
+  args.num_heads = c.constants.num_heads;
+  args.num_kv_heads = c.constants.num_kv_heads;
+  args.head_dim = c.constants.head_dim;
+  args.weight = reinterpret_cast<const float*>(c.op.weights);
+  args.eps = c.constants.norm_eps;
+  c.Hash({args.qkv, args.weight}, {args.stride});
+  c.ForEachItem(args.num_rows, [&](uint32_t row) { c.constants.kernels->head_norm(args, row); });
 }
 
 // Panels of one claimed item: a few per thread for balance, enough of them for long reads.
@@ -93,9 +110,11 @@ void Linear(const Call& c) {
   args.panel_max = c.op.kind == OpKind::kHead ? c.constants.panel_max : nullptr;
   args.panel_max_stride = c.constants.num_panels;
   args.n_live = c.op.n_live;
-  c.Hash({args.in, args.add, args.panels, args.out, args.panel_max},
+  args.bias = c.op.bias;
+  args.soft_cap = c.op.soft_cap;
+  c.Hash({args.in, args.add, args.bias, args.panels, args.out, args.panel_max},
          {args.k, args.n, args.n_live, args.in_stride, args.out_stride, args.panel_max_stride,
-          static_cast<uint64_t>(args.encoding)});
+          static_cast<uint64_t>(args.encoding), std::bit_cast<uint32_t>(args.soft_cap)});
   if (c.trace != nullptr) c.trace->CountLinear();
   if (args.num_rows == 0) return;
   const uint32_t panels = args.n / kPanel;
@@ -116,17 +135,19 @@ void RopeWrite(const Call& c) {
   args.num_heads = c.constants.num_heads;
   args.num_kv_heads = c.constants.num_kv_heads;
   args.head_dim = c.constants.head_dim;
-  args.rope_dims = c.constants.rope_dims;
+  const auto& tables =
+      c.op.rope == RopeKind::kLocal ? c.constants.local_rope : c.constants.global_rope;
+  args.rope_dims = c.op.rope == RopeKind::kNone ? 0 : c.constants.rope_dims;
   args.interleaved = c.constants.rope_interleaved;
-  args.cos_table = c.constants.cos_table;
-  args.sin_table = c.constants.sin_table;
+  args.cos_table = tables.cos;
+  args.sin_table = tables.sin;
   args.kv_base = c.op.kv_base;
   args.part_offset = c.op.part_offset;
   args.format = c.constants.geometry.groups[c.op.kv_group].format;
   args.row_status = c.step.row_status();
   c.Hash(
       {args.qkv, args.write_offset, args.cos_table, args.sin_table, args.kv_base, args.row_status},
-      {args.stride, args.part_offset, static_cast<uint64_t>(args.format)});
+      {args.stride, args.rope_dims, args.part_offset, static_cast<uint64_t>(args.format)});
   c.ForEachItem(args.num_rows, [&](uint32_t row) { c.constants.kernels->rope_write(args, row); });
 }
 
@@ -175,8 +196,11 @@ void Activation(const Call& c) {
   args.kind = c.kind();
   args.out = c.op.out;
   args.out_stride = c.op.out_stride;
+  args.function =
+      c.op.gating == Gating::kSilu ? ops::GateFunction::kSilu : ops::GateFunction::kGeluTanh;
   c.Hash({args.in, args.out},
-         {args.k, args.in_stride, args.out_stride, static_cast<uint64_t>(args.kind)});
+         {args.k, args.in_stride, args.out_stride, static_cast<uint64_t>(args.kind),
+          static_cast<uint64_t>(args.function)});
   c.ForEachItem(args.num_rows, [&](uint32_t row) { c.constants.kernels->activation(args, row); });
 }
 
@@ -190,6 +214,8 @@ void Dispatch(const BoundOp& op, const ExecConstants& constants, StepTables& ste
       return Embed(call);
     case OpKind::kNorm:
       return Norm(call);
+    case OpKind::kHeadNorm:
+      return HeadNorm(call);
     case OpKind::kLinear:
     case OpKind::kHead:
       return Linear(call);

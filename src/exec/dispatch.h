@@ -14,10 +14,13 @@ namespace kvrm {
 // Tables that live as long as the executor and are the same for all programs.
 struct ExecConstants {
   const ops::KernelTable* kernels = nullptr;
-  const float* cos_table = nullptr;  // [max_seq_tokens, rope_dims / 2]
-  const float* sin_table = nullptr;
-  float* panel_max = nullptr;  // [max_logits, num_panels]
-  uint32_t num_panels = 0;     // blocks of 256 of the vocabulary
+  struct RopeTables {
+    const float* cos = nullptr;  // [max_seq_tokens, rope_dims / 2]
+    const float* sin = nullptr;
+  };
+  RopeTables global_rope, local_rope;  // local: null where no layer uses it
+  float* panel_max = nullptr;          // [max_logits, num_panels]
+  uint32_t num_panels = 0;             // blocks of 256 of the vocabulary
   uint32_t num_heads = 0, num_kv_heads = 0, head_dim = 0, rope_dims = 0;
   bool rope_interleaved = true;
   float norm_eps = 0;

@@ -5,7 +5,7 @@
 #include "exec/bound_program.h"
 #include "exec/executor.h"
 #include "graph/program.h"
-#include "model/llama_graph.h"
+#include "model/family.h"
 #include "ops/op_args.h"
 
 namespace kvrm {
@@ -22,7 +22,7 @@ uint64_t ArenaBytes(uint64_t bytes) {
 // pages of their own.
 uint64_t ProgramBytes(const ModelConfig& model, const CpuExecutorConfig& config,
                       bool integer_activations) {
-  const Graph graph = BuildLlamaGraph(model, config.geometry, integer_activations);
+  const Graph graph = BuildGraph(model, config.geometry, integer_activations);
   uint64_t activations = 0, ops = 0;
   for (const uint32_t prompt_rows : {0u, config.mixed_rows, config.prefill_rows}) {
     const Program program =
@@ -59,7 +59,8 @@ uint64_t CpuExecutorBytes(const ModelConfig& model, const CpuExecutorConfig& con
   step.num_heads = model.num_heads;
   step.num_kv_heads = model.num_kv_heads;
   step.head_dim = model.head_dim;
-  const uint64_t rope_floats = uint64_t{config.max_seq_tokens} * (model.rope_dims / 2) * 2;
+  const uint64_t rope_floats =
+      uint64_t{config.max_seq_tokens} * (model.rope_dims / 2) * (model.UsesLocalRope() ? 4 : 2);
   const uint64_t panel_floats = uint64_t{config.max_slots} * ((model.vocab + 255) / 256);
   const uint64_t scratch = ops::ScratchBytes({.num_heads = model.num_heads,
                                               .num_kv_heads = model.num_kv_heads,

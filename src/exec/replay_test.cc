@@ -11,7 +11,7 @@
 
 #include "exec/bound_program.h"
 #include "exec/test_stack.h"
-#include "model/llama_graph.h"
+#include "model/family.h"
 
 namespace {
 
@@ -258,7 +258,7 @@ TEST(B028, GrowingOverEveryThresholdEqualsOnePrompt) {
 TEST(BoundProgram, SinksAndChunkStatsAreRefusedByName) {
   TestStack stack(Config());
   for (const bool sinks : {true, false}) {
-    Graph graph = BuildLlamaGraph(stack.model().config(), stack.geometry(), true);
+    Graph graph = BuildGraph(stack.model().config(), stack.geometry(), true);
     for (Op& op : graph.ops) {
       if (op.kind != OpKind::kAttention) continue;
       op.sinks = sinks;

@@ -94,6 +94,8 @@ const char* OpName(OpKind kind) {
       return "activation";
     case OpKind::kHead:
       return "head";
+    case OpKind::kHeadNorm:
+      return "head_norm";
   }
   return "unknown";
 }

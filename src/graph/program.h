@@ -1,6 +1,6 @@
 // Static programs: a model's step as a plain list of ops over buffers of fixed capacity.
 //
-// A *graph* is what a family's builder writes (model/llama_graph.cc): values and ops in order, no
+// A *graph* is what a family's builder writes (model/families/): values and ops in order, no
 // sizes in rows. A *program* is a graph planned for given row capacities: every value has a place
 // in one arena, and nothing about it changes afterwards (law I1). Live counts are data.
 //
@@ -27,6 +27,7 @@ enum class OpKind : uint16_t {
   kAttention = 4,
   kActivation = 5,
   kHead = 6,
+  kHeadNorm = 7,
 };
 const char* OpName(OpKind kind);
 
@@ -47,13 +48,26 @@ enum class WeightRole : uint8_t {
   kEmbedding,
   kAttnNorm,
   kQkv,
+  kHeadNorms,  // of queries, of keys
   kAttnOut,
+  kPostAttnNorm,
   kFfnNorm,
   kGateUp,
   kDown,
+  kPostFfnNorm,
   kOutputNorm,
   kHead,
 };
+
+// How a rope op rotates.
+enum class RopeKind : uint8_t {
+  kGlobal,  // by the model's frequencies
+  kLocal,   // by those of its sliding layers
+  kNone,    // not at all
+};
+
+// What an activation op does to the gate.
+enum class Gating : uint8_t { kSilu, kGeluTanh };
 
 using ValueIdx = uint32_t;
 inline constexpr ValueIdx kNoValue = 0xFFFF'FFFFu;
@@ -77,10 +91,13 @@ struct Op {
   uint8_t kv_group = 0;  // of rope + KV write and attention
   uint16_t kv_part = 0;  // part of the page within that group
   ValueIdx in = kNoValue;
-  ValueIdx add = kNoValue;  // kLinear: added to the product (a residual); may equal `out`
-  ValueIdx out = kNoValue;  // kRopeWrite: equal to `in`, queries rotated in place
-  // Attention parameters that belong to the layer, not to the layout.
-  float soft_cap = 0;
+  ValueIdx add = kNoValue;  // kLinear, kNorm of floats: added (a residual); may equal `out`
+  ValueIdx out = kNoValue;  // kRopeWrite, kHeadNorm: equal to `in`, worked on in place
+  // Parameters that belong to the layer or the model, not to the layout.
+  float scale = 1;                    // kEmbed
+  Gating gating = Gating::kSilu;      // kActivation
+  RopeKind rope = RopeKind::kGlobal;  // kRopeWrite
+  float soft_cap = 0;                 // kAttention, kHead
   uint32_t window = 0;
   bool sinks = false;        // a learnt logit per head joins the softmax; no executor offers it yet
   bool chunk_stats = false;  // (m, l) of each chunk as an output; no executor offers it yet

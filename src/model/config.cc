@@ -2,14 +2,11 @@
 
 #include <cmath>
 #include <limits>
-#include <map>
 #include <optional>
-#include <set>
 #include <string_view>
 
-#include "base/superblock.h"
-#include "model/llama_tensors.h"
-#include "tensor/kv_tile.h"
+#include "model/family.h"
+#include "model/model_tensors.h"
 
 namespace kvrm {
 namespace {
@@ -34,10 +31,10 @@ class ConfigReader {
     KVRM_RETURN_IF_ERROR(ReadSizes());
     KVRM_RETURN_IF_ERROR(ReadHeads());
     KVRM_RETURN_IF_ERROR(ReadNumbers());
-    KVRM_RETURN_IF_ERROR(ReadWindows());
+    KVRM_RETURN_IF_ERROR(ReadFamilyFacts());
     KVRM_RETURN_IF_ERROR(ReadVocab());
     KVRM_RETURN_IF_ERROR(RefuseOtherFeatures());
-    KVRM_RETURN_IF_ERROR(CheckTensors());
+    KVRM_RETURN_IF_ERROR(CheckTensors(file_.name(), file_.tensors(), config_));
     KVRM_RETURN_IF_ERROR(ReadRopeScaling());
     KVRM_RETURN_IF_ERROR(ReadRopeFactors());
     return config_;
@@ -53,9 +50,10 @@ class ConfigReader {
 
   Status ReadFamily() {
     KVRM_ASSIGN_OR_RETURN(config_.family, file_.GetString("general.architecture", std::nullopt));
-    if (config_.family != "llama") {
+    family_ = FindFamily(config_.family);
+    if (family_ == nullptr) {
       return NotOffered("general.architecture is '" + PrintableName(config_.family) +
-                        "', known: llama");
+                        "', known: " + FamilyNames());
     }
     KVRM_ASSIGN_OR_RETURN(const std::string name, file_.GetString("general.name", ""));
     config_.name = PrintableName(name);
@@ -139,49 +137,43 @@ class ConfigReader {
     KVRM_ASSIGN_OR_RETURN(const double eps,
                           ReadPositive("attention.layer_norm_rms_epsilon", std::nullopt));
     config_.norm_eps = static_cast<float>(eps);
-    KVRM_ASSIGN_OR_RETURN(config_.rope_base, ReadPositive("rope.freq_base", 10'000.0));
-    KVRM_ASSIGN_OR_RETURN(const double scale,
-                          ReadPositive("attention.scale", 1.0 / std::sqrt(config_.head_dim)));
-    config_.attention_scale = static_cast<float>(scale);
-    config_.rope_layout = RopeLayout::kInterleaved;
+    KVRM_ASSIGN_OR_RETURN(config_.rope.base, ReadPositive("rope.freq_base", 10'000.0));
+    config_.rope_layout = family_->gguf_rope;
     return Ok();
   }
 
-  // A window that holds the whole context is none. Which layers slide: all, or as the pattern says,
-  // a number n (every n-th layer sees everything) or a list, one entry a layer.
-  Status ReadWindows() {
-    config_.layers.resize(config_.num_layers);
-    const std::string key = Key("attention.sliding_window");
-    KVRM_ASSIGN_OR_RETURN(const uint64_t window, file_.GetUint(key, 0));
-    if (window == 1) return Invalid("key '" + key + "' is 1, must be 0 (none) or at least 2");
-    KVRM_ASSIGN_OR_RETURN(const std::vector<bool> slides, ReadWindowPattern());
-    if (window == 0 || window >= config_.max_context) return Ok();
-    for (uint32_t layer = 0; layer < config_.num_layers; ++layer) {
-      if (slides[layer]) config_.layers[layer].window = static_cast<uint32_t>(window);
+  Status ReadFamilyFacts() {
+    FamilyFacts facts;
+    const std::string window = Key("attention.sliding_window");
+    if (file_.Find(window) != nullptr) {
+      KVRM_ASSIGN_OR_RETURN(facts.window, file_.GetUint(window, std::nullopt));
     }
+    KVRM_RETURN_IF_ERROR(ReadWindowPattern(&facts));
+    KVRM_RETURN_IF_ERROR(ReadFact("attention.scale", &facts.attention_scale));
+    KVRM_RETURN_IF_ERROR(ReadFact("rope.freq_base_swa", &facts.local_rope_base));
+    KVRM_RETURN_IF_ERROR(ReadFact("attn_logit_softcapping", &facts.attention_soft_cap));
+    KVRM_RETURN_IF_ERROR(ReadFact("final_logit_softcapping", &facts.logit_soft_cap));
+    const Status applied = ApplyFamily(*family_, facts, &config_);
+    return applied.ok() ? applied : Invalid(applied.error().message);
+  }
+
+  Status ReadFact(std::string_view name, std::optional<double>* fact) {
+    if (file_.Find(Key(name)) == nullptr) return Ok();
+    KVRM_ASSIGN_OR_RETURN(*fact, ReadPositive(name, std::nullopt));
     return Ok();
   }
 
-  Result<std::vector<bool>> ReadWindowPattern() {
+  // A number n: every n-th layer sees everything. A list: true where a layer has the window.
+  Status ReadWindowPattern(FamilyFacts* facts) {
     const std::string key = Key("attention.sliding_window_pattern");
-    std::vector<bool> slides(config_.num_layers, true);
     const GgufValue* value = file_.Find(key);
-    const auto* list = value == nullptr ? nullptr : std::get_if<std::vector<int64_t>>(&value->data);
-    if (list == nullptr) {
-      KVRM_ASSIGN_OR_RETURN(const uint64_t period, file_.GetUint(key, 0));
-      for (uint32_t layer = 0; period > 0 && layer < config_.num_layers; ++layer) {
-        slides[layer] = layer % period != period - 1;
-      }
-      return slides;
+    if (value == nullptr) return Ok();
+    if (const auto* list = std::get_if<std::vector<int64_t>>(&value->data)) {
+      facts->slides.emplace(list->begin(), list->end());
+      return Ok();
     }
-    if (list->size() != config_.num_layers) {
-      return Invalid("key '" + key + "' has " + Str(list->size()) + " entries, must have " +
-                     Key("block_count") + " = " + Str(config_.num_layers));
-    }
-    for (uint32_t layer = 0; layer < config_.num_layers; ++layer) {
-      slides[layer] = (*list)[layer] != 0;
-    }
-    return slides;
+    KVRM_ASSIGN_OR_RETURN(facts->full_every, file_.GetUint(key, std::nullopt));
+    return Ok();
   }
 
   // The embedding's rows are the vocabulary; what keys say must agree with them.
@@ -229,39 +221,6 @@ class ConfigReader {
     return Ok();
   }
 
-  // Every tensor that the family needs, of its shape and a readable type, and no other: a bias that
-  // is left out would give nonsense in silence.
-  Status CheckTensors() {
-    std::set<std::string_view> known;
-    const auto shapes = LlamaTensors(config_);
-    for (const TensorShape& shape : shapes) {
-      const GgufTensor* tensor = file_.FindTensor(shape.name);
-      if (tensor == nullptr) {
-        if (shape.optional) continue;
-        return Invalid("tensor '" + shape.name + "' is missing (" + Key("block_count") + " is " +
-                       Str(config_.num_layers) + ")");
-      }
-      known.insert(shape.name);
-      if (tensor->dims != shape.dims) {
-        return Invalid("tensor '" + shape.name + "' has shape " + ShapeText(tensor->dims) +
-                       ", must be " + ShapeText(shape.dims));
-      }
-      if (!GetDType(tensor->type).readable) {
-        return NotOffered("tensor '" + shape.name + "' has type " +
-                          std::string(GetDType(tensor->type).name) +
-                          ", readable: F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q6_K");
-      }
-    }
-    for (const GgufTensor& tensor : file_.tensors()) {
-      if (!known.contains(tensor.name)) {
-        return NotOffered("tensor '" + PrintableName(tensor.name) +
-                          "' is not one of family llama with " + Key("block_count") + " = " +
-                          Str(config_.num_layers));
-      }
-    }
-    return Ok();
-  }
-
   // Position interpolation divides every frequency by one factor.
   Status ReadRopeScaling() {
     KVRM_ASSIGN_OR_RETURN(const std::string kind,
@@ -281,7 +240,7 @@ class ConfigReader {
     KVRM_ASSIGN_OR_RETURN(const double older, ReadPositive("rope.scale_linear", 1.0));
     KVRM_ASSIGN_OR_RETURN(const double factor, ReadPositive("rope.scaling.factor", older));
     if (factor != 1.0) {
-      config_.rope_factors.assign(config_.rope_dims / 2, static_cast<float>(factor));
+      config_.rope.factors.assign(config_.rope_dims / 2, static_cast<float>(factor));
     }
     return Ok();
   }
@@ -291,59 +250,25 @@ class ConfigReader {
     if (tensor == nullptr) return Ok();
     std::vector<float> factors(config_.rope_dims / 2);
     Dequantize(tensor->type, tensor->data.data(), factors.size(), factors.data());
-    if (config_.rope_factors.empty()) config_.rope_factors.assign(factors.size(), 1.0f);
+    if (config_.rope.factors.empty()) config_.rope.factors.assign(factors.size(), 1.0f);
     for (size_t i = 0; i < factors.size(); ++i) {
       if (!(factors[i] > 0) || !std::isfinite(factors[i])) {
         return Invalid("tensor '" + std::string(kRopeFactorsTensor) + "' holds " +
                        std::to_string(factors[i]) + " at " + Str(i) +
                        ", must be a finite number above 0");
       }
-      config_.rope_factors[i] *= factors[i];
+      config_.rope.factors[i] *= factors[i];
     }
     return Ok();
   }
 
   const GgufFile& file_;
+  const Family* family_ = nullptr;
   ModelConfig config_;
 };
 
 }  // namespace
 
 Result<ModelConfig> ReadConfig(const GgufFile& file) { return ConfigReader(file).Run(); }
-
-Result<KvGeometry> KvGeometryOf(const ModelConfig& config, KvFormat format) {
-  if (config.head_dim % 16 != 0) {
-    return Unsupported("head length " + Str(config.head_dim) + " is not a multiple of 16");
-  }
-  std::map<uint32_t, KvGroupGeometry> by_window;  // 0, full, stands first
-  for (const LayerConfig& layer : config.layers) ++by_window[layer.window].num_parts;
-  if (by_window.size() > kMaxKvGroups) {
-    return Unsupported("layers have " + Str(by_window.size()) + " different windows, at most " +
-                       Str(kMaxKvGroups) + " KV groups are offered");
-  }
-  KvGeometry geometry;
-  std::map<uint32_t, uint8_t> group_of;
-  for (auto& [window, group] : by_window) {
-    group.kind = window == 0 ? KvGroupKind::kFull : KvGroupKind::kSliding;
-    group.window_tokens = window;
-    group.format = format;
-    group.page_tokens = kKvTileTokens;
-    group.part_page_bytes =
-        uint64_t{config.num_kv_heads} * KvTileOf(format, config.head_dim).head_bytes;
-    KVRM_ASSIGN_OR_RETURN(const SuperblockChoice choice,
-                          ChooseSuperblock(group.num_parts, group.part_page_bytes));
-    group.pages_per_superblock = choice.pages_per_superblock;
-    group.superblock_bytes = choice.superblock_bytes;
-    group_of[window] = static_cast<uint8_t>(geometry.groups.size());
-    geometry.groups.push_back(group);
-  }
-  std::vector<uint16_t> next_part(geometry.groups.size(), 0);
-  for (const LayerConfig& layer : config.layers) {
-    const uint8_t group = group_of[layer.window];
-    geometry.layer_group.push_back(group);
-    geometry.layer_part.push_back(next_part[group]++);
-  }
-  return geometry;
-}
 
 }  // namespace kvrm

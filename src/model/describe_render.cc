@@ -160,8 +160,8 @@ std::string JsonConfig(const ModelConfig& config) {
   object.Add("head_dim", config.head_dim);
   object.Add("vocab", config.vocab);
   object.Add("max_context", config.max_context);
-  object.Add("rope_base", JsonNumber(config.rope_base));
-  object.Add("rope_factors", config.rope_factors.empty() ? "false" : "true");
+  object.Add("rope_base", JsonNumber(config.rope.base));
+  object.Add("rope_factors", config.rope.factors.empty() ? "false" : "true");
   object.Add("tied_head", config.tied_head ? "true" : "false");
   return object.Finish();
 }

@@ -180,9 +180,15 @@ class ModelLoader {
                   std::to_string(limit));
   }
 
-  const float* TakeNorm(const PlannedNorm& norm) {
-    auto* out = reinterpret_cast<float*>(model_->arena_ + norm.arena_offset);
-    Dequantize(norm.tensor->type, norm.tensor->data.data(), norm.tensor->num_values, out);
+  const float* TakeVector(const PlannedVector& vector) {
+    if (vector.parts.empty()) return nullptr;
+    auto* const out = reinterpret_cast<float*>(model_->arena_ + vector.arena_offset);
+    float* next = out;
+    for (const GgufTensor* tensor : vector.parts) {
+      Dequantize(tensor->type, tensor->data.data(), tensor->num_values, next);
+      for (uint64_t i = 0; i < tensor->num_values; ++i) next[i] += vector.offset;
+      next += tensor->num_values;
+    }
     return out;
   }
 
@@ -194,11 +200,20 @@ class ModelLoader {
 
   void TakeWeights(const WeightPlan& plan) {
     for (const auto& layer : plan.layers) {
-      model_->layers_.push_back({TakeNorm(layer.attn_norm), TakeNorm(layer.ffn_norm),
-                                 TakeLinear(layer.qkv), TakeLinear(layer.attn_out),
-                                 TakeLinear(layer.gate_up), TakeLinear(layer.down)});
+      LayerWeights weights;
+      weights.attn_norm = TakeVector(layer.attn_norm);
+      weights.head_norms = TakeVector(layer.head_norms);
+      weights.qkv_bias = TakeVector(layer.qkv_bias);
+      weights.post_attn_norm = TakeVector(layer.post_attn_norm);
+      weights.ffn_norm = TakeVector(layer.ffn_norm);
+      weights.post_ffn_norm = TakeVector(layer.post_ffn_norm);
+      weights.qkv = TakeLinear(layer.qkv);
+      weights.attn_out = TakeLinear(layer.attn_out);
+      weights.gate_up = TakeLinear(layer.gate_up);
+      weights.down = TakeLinear(layer.down);
+      model_->layers_.push_back(weights);
     }
-    model_->output_norm_ = TakeNorm(plan.output_norm);
+    model_->output_norm_ = TakeVector(plan.output_norm);
     model_->embedding_ = TakeLinear(plan.embedding);
     model_->head_ = plan.head ? TakeLinear(*plan.head) : model_->embedding_;
     model_->weight_bytes_ = plan.arena_bytes;

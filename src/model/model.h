@@ -27,10 +27,15 @@ struct LinearWeights {
   const std::byte* panels = nullptr;  // 64-byte aligned
 };
 
+// What a family has no use for is null.
 struct LayerWeights {
-  const float* attn_norm = nullptr;  // [hidden]
-  const float* ffn_norm = nullptr;   // [hidden]
-  LinearWeights qkv;                 // outputs: q heads, then k heads, then v heads
+  const float* attn_norm = nullptr;       // [hidden]
+  const float* head_norms = nullptr;      // [2, head_dim]: of queries, of keys
+  const float* qkv_bias = nullptr;        // [outputs of qkv]
+  const float* post_attn_norm = nullptr;  // [hidden]
+  const float* ffn_norm = nullptr;        // [hidden]
+  const float* post_ffn_norm = nullptr;   // [hidden]
+  LinearWeights qkv;                      // outputs: q heads, then k heads, then v heads
   LinearWeights attn_out;
   LinearWeights gate_up;  // outputs: gate panel, up panel alternating, 16 each
   LinearWeights down;

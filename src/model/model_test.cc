@@ -11,7 +11,7 @@
 
 #include "base/test_data.h"
 #include "model/available_memory.h"
-#include "model/llama_tensors.h"
+#include "model/model_tensors.h"
 #include "model/model_test_support.h"
 
 namespace kvrm {

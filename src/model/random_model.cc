@@ -5,8 +5,9 @@
 #include <limits>
 
 #include "base/check.h"
+#include "model/family.h"
 #include "model/gguf_writer.h"
-#include "model/llama_tensors.h"
+#include "model/model_tensors.h"
 
 namespace kvrm {
 
@@ -105,7 +106,9 @@ std::string ByteCharacter(uint32_t byte) {
 
 class RandomModelWriter {
  public:
-  explicit RandomModelWriter(const RandomModelSpec& spec) : spec_(spec), random_(spec.seed) {
+  explicit RandomModelWriter(const RandomModelSpec& spec)
+      : spec_(spec), family_(FindFamily(spec.family)), random_(spec.seed) {
+    KVRM_CHECK(family_ != nullptr, "a random model is of a known family");
     KVRM_CHECK(spec.vocab >= kMinRandomVocab, "a random vocabulary holds every byte");
   }
 
@@ -117,24 +120,26 @@ class RandomModelWriter {
   }
 
  private:
+  std::string Key(const char* name) const { return spec_.family + "." + name; }
+
   void WriteModelKeys() {
-    file_.AddString("general.architecture", "llama");
+    file_.AddString("general.architecture", spec_.family);
     file_.AddString("general.name", "random-" + std::to_string(spec_.seed));
-    file_.AddUint32("llama.block_count", spec_.layers);
-    file_.AddUint32("llama.context_length", spec_.context);
-    file_.AddUint32("llama.embedding_length", spec_.hidden);
-    file_.AddUint32("llama.feed_forward_length", spec_.ffn);
-    file_.AddUint32("llama.attention.head_count", spec_.heads);
-    file_.AddUint32("llama.attention.head_count_kv", spec_.kv_heads);
-    file_.AddUint32("llama.attention.key_length", spec_.head_dim);
-    file_.AddUint32("llama.attention.value_length", spec_.head_dim);
-    file_.AddUint32("llama.rope.dimension_count", spec_.head_dim);
-    file_.AddFloat32("llama.rope.freq_base", spec_.rope_base);
-    file_.AddFloat32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
-    file_.AddUint32("llama.vocab_size", spec_.vocab);
+    file_.AddUint32(Key("block_count"), spec_.layers);
+    file_.AddUint32(Key("context_length"), spec_.context);
+    file_.AddUint32(Key("embedding_length"), spec_.hidden);
+    file_.AddUint32(Key("feed_forward_length"), spec_.ffn);
+    file_.AddUint32(Key("attention.head_count"), spec_.heads);
+    file_.AddUint32(Key("attention.head_count_kv"), spec_.kv_heads);
+    file_.AddUint32(Key("attention.key_length"), spec_.head_dim);
+    file_.AddUint32(Key("attention.value_length"), spec_.head_dim);
+    file_.AddUint32(Key("rope.dimension_count"), spec_.head_dim);
+    file_.AddFloat32(Key("rope.freq_base"), spec_.rope_base);
+    file_.AddFloat32(Key("attention.layer_norm_rms_epsilon"), 1e-5f);
+    file_.AddUint32(Key("vocab_size"), spec_.vocab);
     if (spec_.window == 0) return;
-    file_.AddUint32("llama.attention.sliding_window", spec_.window);
-    file_.AddUint32("llama.attention.sliding_window_pattern", spec_.full_every);
+    file_.AddUint32(Key("attention.sliding_window"), spec_.window);
+    file_.AddUint32(Key("attention.sliding_window_pattern"), spec_.full_every);
   }
 
   void WriteTokenizer() {
@@ -233,7 +238,9 @@ class RandomModelWriter {
     config.num_kv_heads = spec_.kv_heads;
     config.head_dim = config.rope_dims = spec_.head_dim;
     config.vocab = spec_.vocab;
-    for (const TensorShape& shape : LlamaTensors(config)) {
+    const Status known = ApplyFamily(*family_, {}, &config);
+    KVRM_CHECK(known.ok(), "a family's own facts agree");
+    for (const TensorShape& shape : ModelTensors(config)) {
       // Even spread over [-a, a] has deviation a / sqrt(3): linears keep the deviation of a normed
       // input, the head makes logits some units wide.
       const float unit = std::sqrt(3.0f / static_cast<float>(shape.dims[0]));
@@ -260,6 +267,7 @@ class RandomModelWriter {
   }
 
   const RandomModelSpec& spec_;
+  const Family* family_;
   Random random_;
   GgufWriter file_;
 };

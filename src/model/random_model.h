@@ -17,6 +17,7 @@ extern const char kRandomModelChatTemplate[];
 
 struct RandomModelSpec {
   uint64_t seed = 1;
+  std::string family = "llama";
   uint32_t layers = 2;
   uint32_t hidden = 64;
   uint32_t heads = 4;

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "model/config.h"
-#include "model/llama_tensors.h"
+#include "model/model_tensors.h"
 
 namespace kvrm {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "model/llama_tensors.h"
+#include "model/model_tensors.h"
 
 namespace kvrm {
 namespace {
@@ -36,7 +36,7 @@ class Planner {
       KVRM_ASSIGN_OR_RETURN(WeightPlan::Layer planned, PlanLayer(layer));
       plan_.layers.push_back(std::move(planned));
     }
-    plan_.output_norm = PlanNorm(std::string(kOutputNormTensor));
+    plan_.output_norm = PlanVector({std::string(kOutputNormTensor)}, config_.norm_offset);
     KVRM_ASSIGN_OR_RETURN(plan_.embedding, PlanOne(std::string(kEmbeddingTensor)));
     if (!config_.tied_head) {
       KVRM_ASSIGN_OR_RETURN(plan_.head, PlanOne(std::string(kOutputTensor)));
@@ -57,19 +57,40 @@ class Planner {
     return at;
   }
 
-  PlannedNorm PlanNorm(const std::string& name) {
-    return {Tensor(name), Take(config_.hidden * sizeof(float))};
+  PlannedVector PlanVector(const std::vector<std::string>& names, float offset) {
+    PlannedVector vector;
+    vector.offset = offset;
+    uint64_t values = 0;
+    for (const std::string& name : names) {
+      vector.parts.push_back(Tensor(name));
+      values += vector.parts.back()->num_values;
+    }
+    vector.arena_offset = Take(values * sizeof(float));
+    return vector;
   }
 
   Result<WeightPlan::Layer> PlanLayer(uint32_t layer) {
     const auto name = [layer](std::string_view part) { return LayerTensorName(layer, part); };
     WeightPlan::Layer planned;
-    planned.attn_norm = PlanNorm(name("attn_norm"));
+    const auto norm = [&](std::string_view part) {
+      return PlanVector({name(part)}, config_.norm_offset);
+    };
+    planned.attn_norm = norm("attn_norm");
     KVRM_ASSIGN_OR_RETURN(planned.qkv, PlanRows({name("attn_q"), name("attn_k"), name("attn_v")}));
+    if (config_.qkv_bias) {
+      const auto bias = [layer](std::string_view part) { return LayerBiasName(layer, part); };
+      planned.qkv_bias = PlanVector({bias("attn_q"), bias("attn_k"), bias("attn_v")}, 0);
+    }
+    if (config_.head_norms) {
+      planned.head_norms =
+          PlanVector({name("attn_q_norm"), name("attn_k_norm")}, config_.norm_offset);
+    }
     KVRM_ASSIGN_OR_RETURN(planned.attn_out, PlanOne(name("attn_output")));
-    planned.ffn_norm = PlanNorm(name("ffn_norm"));
+    if (config_.post_norms) planned.post_attn_norm = norm("post_attention_norm");
+    planned.ffn_norm = norm("ffn_norm");
     KVRM_ASSIGN_OR_RETURN(planned.gate_up, PlanAlternating(name("ffn_gate"), name("ffn_up")));
     KVRM_ASSIGN_OR_RETURN(planned.down, PlanOne(name("ffn_down")));
+    if (config_.post_norms) planned.post_ffn_norm = norm("post_ffw_norm");
     return planned;
   }
 

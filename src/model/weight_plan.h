@@ -29,18 +29,20 @@ struct PlannedLinear {
   uint64_t bytes() const { return EncodedBytes(shape.encoding, shape.n, shape.k); }
 };
 
-struct PlannedNorm {
-  const GgufTensor* tensor = nullptr;
+// Float vectors of a file one behind the other: a norm's weights, a fused linear's biases.
+struct PlannedVector {
+  std::vector<const GgufTensor*> parts;  // none: the family has no such thing
+  float offset = 0;                      // added to each value
   uint64_t arena_offset = 0;
 };
 
 struct WeightPlan {
   struct Layer {
-    PlannedNorm attn_norm, ffn_norm;
+    PlannedVector attn_norm, head_norms, qkv_bias, post_attn_norm, ffn_norm, post_ffn_norm;
     PlannedLinear qkv, attn_out, gate_up, down;
   };
   std::vector<Layer> layers;
-  PlannedNorm output_norm;
+  PlannedVector output_norm;
   PlannedLinear embedding;
   std::optional<PlannedLinear> head;  // absent when tied
   uint64_t arena_bytes = 0;           // each piece 64-byte aligned

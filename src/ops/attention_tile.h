@@ -69,11 +69,7 @@ inline void Softmax(const AttentionArgs& args, float* scores, Visible visible, f
   F m = low;
   for (uint32_t t = first / kLanes; t < tiles; ++t) {
     F s = Mul(Load(scores + t * kLanes), scale);
-    if (args.soft_cap != 0.0f) {  // cap * tanh(s / cap), tanh(x) = 1 - 2 / (exp(2x) + 1)
-      const F e = Exp(Mul(s, Set(2.0f / args.soft_cap)));
-      const F tanh = Sub(Set(1.0f), Div(Set(2.0f), Add(e, Set(1.0f))));
-      s = Mul(tanh, Set(args.soft_cap));
-    }
+    if (args.soft_cap != 0.0f) s = SoftCap(s, args.soft_cap);
     if (t * kLanes < first) s = SelectFirst(first - t * kLanes, low, s);
     if (live - t * kLanes < kLanes) s = SelectFirst(live - t * kLanes, s, low);
     Store(scores + t * kLanes, s);

@@ -13,6 +13,7 @@ namespace {
 constexpr KernelTable kTable = {"avx2",
                                 lanes_avx2::Embed,
                                 lanes_avx2::Norm,
+                                lanes_avx2::HeadNorm,
                                 lanes_avx2::Linear,
                                 lanes_avx2::RopeWrite,
                                 lanes_avx2::Attention,

@@ -13,6 +13,7 @@ namespace {
 constexpr KernelTable kTable = {"avx512",
                                 lanes_avx512::Embed,
                                 lanes_avx512::Norm,
+                                lanes_avx512::HeadNorm,
                                 lanes_avx512::Linear,
                                 lanes_avx512::RopeWrite,
                                 lanes_avx512::Attention,

@@ -10,6 +10,7 @@ namespace {
 constexpr KernelTable kTable = {"portable",
                                 lanes_portable::Embed,
                                 lanes_portable::Norm,
+                                lanes_portable::HeadNorm,
                                 lanes_portable::Linear,
                                 lanes_portable::RopeWrite,
                                 lanes_portable::Attention,

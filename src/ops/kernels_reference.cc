@@ -81,6 +81,23 @@ void RotateHead(const RopeWriteArgs& args, float* head, uint32_t position) {
   }
 }
 
+// 1 / sqrt(mean(x^2) + eps): lane i % 16 takes x[i], then the fixed tree.
+float InverseRms(const float* x, uint32_t k, float eps) {
+  Lanes squares{};
+  for (uint32_t i = 0; i < k; ++i) {
+    squares[i % kNumLanes] = std::fma(x[i], x[i], squares[i % kNumLanes]);
+  }
+  return 1.0f / std::sqrt(TreeSum(squares) / static_cast<float>(k) + eps);
+}
+
+float GateOf(GateFunction function, float gate) {
+  float exponent = 0.0f - gate;
+  if (function == GateFunction::kGeluTanh) {
+    exponent *= std::fma(gate * gate, kGeluCubic, kGeluLinear);
+  }
+  return gate / (1.0f + Exp(exponent));
+}
+
 }  // namespace
 
 float GreatestMagnitude(const float* x, uint32_t count) {
@@ -153,21 +170,29 @@ void Embed(const EmbedArgs& args, uint32_t row) {
       out[i] = HalfToFloat(Read<uint16_t>(scales, size_t{g} * kPanel + lane)) *
                static_cast<float>(code - 128);
     }
+    out[i] *= args.scale;
   }
 }
 
 void Norm(const NormArgs& args, uint32_t row) {
   const uint32_t source = args.row_index == nullptr ? row : args.row_index[row];
   const float* x = args.in + source * args.in_stride;
-  Lanes squares{};
-  for (uint32_t i = 0; i < args.k; ++i) {
-    squares[i % kNumLanes] = std::fma(x[i], x[i], squares[i % kNumLanes]);
-  }
-  const float mean = TreeSum(squares) / static_cast<float>(args.k);
-  const float r = 1.0f / std::sqrt(mean + args.eps);
+  const float r = InverseRms(x, args.k, args.eps);
   std::vector<float> y(args.k);
-  for (uint32_t i = 0; i < args.k; ++i) y[i] = x[i] * r * args.weight[i];
+  for (uint32_t i = 0; i < args.k; ++i) {
+    y[i] = x[i] * r * args.weight[i];
+    if (args.add != nullptr) y[i] = args.add[row * (args.out_stride / sizeof(float)) + i] + y[i];
+  }
   EncodeActivations(args.kind, y.data(), args.k, args.out + row * args.out_stride);
+}
+
+void HeadNorm(const HeadNormArgs& args, uint32_t row) {
+  for (uint32_t h = 0; h < args.num_heads + args.num_kv_heads; ++h) {
+    float* x = args.qkv + row * args.stride + size_t{h} * args.head_dim;
+    const float* weight = args.weight + (h < args.num_heads ? 0 : args.head_dim);
+    const float r = InverseRms(x, args.head_dim, args.eps);
+    for (uint32_t i = 0; i < args.head_dim; ++i) x[i] = x[i] * r * weight[i];
+  }
 }
 
 void RopeWrite(const RopeWriteArgs& args, uint32_t row) {
@@ -197,7 +222,7 @@ void Activation(const ActivationArgs& args, uint32_t row) {
     const uint32_t block = i / kPanel;  // gate and up alternate in blocks of 16
     const float gate = x[2 * block * kPanel + i % kPanel];
     const float up = x[(2 * block + 1) * kPanel + i % kPanel];
-    y[i] = gate / (1.0f + Exp(0.0f - gate)) * up;
+    y[i] = GateOf(args.function, gate) * up;
   }
   EncodeActivations(args.kind, y.data(), args.k, args.out + row * args.out_stride);
 }
@@ -206,8 +231,8 @@ void Activation(const ActivationArgs& args, uint32_t row) {
 
 const KernelTable& ReferenceKernels() {
   static constexpr KernelTable kTable = {
-      "reference",          reference::Embed,     reference::Norm,      reference::Linear,
-      reference::RopeWrite, reference::Attention, reference::Activation};
+      "reference",       reference::Embed,     reference::Norm,      reference::HeadNorm,
+      reference::Linear, reference::RopeWrite, reference::Attention, reference::Activation};
   return kTable;
 }
 

@@ -473,6 +473,12 @@ inline F Exp(F x) {
   p = Fma(p, r, Set(1.0f));
   return SelectLess(x, low, Zero(), Mul(p, PowerOfTwo(n)));
 }
+// cap * tanh(x / cap), tanh(x) = 1 - 2 / (exp(2x) + 1).
+inline F SoftCap(F x, float cap) {
+  const F e = Exp(Mul(x, Set(2.0f / cap)));
+  return Mul(Sub(Set(1.0f), Div(Set(2.0f), Add(e, Set(1.0f)))), Set(cap));
+}
+
 inline float ExpOne(float x) {
   float v[kLanes];
   Store(v, Exp(Set(x)));

@@ -54,8 +54,10 @@ template <uint32_t R, uint32_t P>
 inline void StoreTile(const LinearArgs& args, uint32_t row, uint32_t panel, const F (&acc)[R][P]) {
   for (uint32_t r = 0; r < R; ++r) {
     for (uint32_t p = 0; p < P; ++p) {
-      const size_t at = (row + r) * args.out_stride + size_t{panel + p} * kLanes;
-      Store(args.out + at, args.add == nullptr ? acc[r][p] : Add(Load(args.add + at), acc[r][p]));
+      const size_t column = size_t{panel + p} * kLanes;
+      const size_t at = (row + r) * args.out_stride + column;
+      const F sum = args.bias == nullptr ? acc[r][p] : Add(Load(args.bias + column), acc[r][p]);
+      Store(args.out + at, args.add == nullptr ? sum : Add(Load(args.add + at), sum));
     }
   }
 }
@@ -238,6 +240,18 @@ inline void LinearFloat(const LinearArgs& args, uint32_t panel, uint32_t end) {
   }
 }
 
+// cap * tanh(x / cap) of the outputs of panels [panel, end). An infinity becomes NaN, not the cap:
+// it ends its request (num-1, rule 8).
+inline void CapOutputs(const LinearArgs& args, uint32_t panel, uint32_t end) {
+  for (uint32_t row = 0; row < args.num_rows; ++row) {
+    float* y = args.out + row * args.out_stride;
+    for (uint32_t i = panel * kLanes; i < end * kLanes; i += kLanes) {
+      const F x = Load(y + i);
+      Store(y + i, Add(SoftCap(x, args.soft_cap), Sub(x, x)));
+    }
+  }
+}
+
 // Maxima of blocks of 256 outputs, a hint for the sampler; NaN where any output of the block is not
 // finite, so that one look at the maxima finds it (num-1, rule 8). x - x is 0 for finite values and
 // NaN for all others. Adding 0 gives a zero its one sign.
@@ -274,6 +288,7 @@ inline void Linear(const LinearArgs& args, uint32_t panel, uint32_t num_panels, 
       LinearInt8<Encoding::kQ8>(args, panel, end);
       break;
   }
+  if (args.soft_cap != 0.0f) CapOutputs(args, panel, end);
   if (args.panel_max != nullptr) PanelMaxima(args, panel, end);
 }
 

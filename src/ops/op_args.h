@@ -20,7 +20,12 @@ namespace kvrm::ops {
 
 enum class ActivationKind : uint8_t { kFloat = 0, kInt8 = 1 };
 
-// x[row] = embedding row of the row's token, as float.
+// What an activation op makes of the gate: x / (1 + exp(-x)), or GELU in its tanh form.
+enum class GateFunction : uint8_t { kSilu = 0, kGeluTanh = 1 };
+inline constexpr float kGeluLinear = 1.5957691216057308f;  // 2 sqrt(2 / pi)
+inline constexpr float kGeluCubic = 0.07135481627260025f;  // 0.044715 times that
+
+// x[row] = embedding row of the row's token, as float, times `scale`.
 struct EmbedArgs {
   const std::byte* panels;  // [vocab / 16] panels of `encoding`, row length k
   Encoding encoding;
@@ -29,9 +34,10 @@ struct EmbedArgs {
   uint32_t num_rows;
   float* out;         // [num_rows, out_stride]
   size_t out_stride;  // floats
+  float scale = 1.0f;
 };
 
-// out[row] = encode(x * (1 / sqrt(mean(x^2) + eps)) * w). Items are rows.
+// out[row] = (add ? add[row] : 0) + encode(x * (1 / sqrt(mean(x^2) + eps)) * w). Items are rows.
 struct NormArgs {
   const float* in;  // [*, in_stride]
   size_t in_stride;
@@ -41,11 +47,24 @@ struct NormArgs {
   uint32_t k;  // a multiple of 16; of 32 for kInt8
   uint32_t num_rows;
   ActivationKind kind;
-  std::byte* out;     // [num_rows] activation rows
-  size_t out_stride;  // bytes
+  std::byte* out;              // [num_rows] activation rows
+  size_t out_stride;           // bytes
+  const float* add = nullptr;  // [num_rows] rows of out_stride bytes, kFloat alone; may be `out`
 };
 
-// out[row, n] = (add ? add[row, n] : 0) + sum_k w[n, k] x[row, k]; `add` may be `out`.
+// Each query head and each key head of a row, normed on its own, in place, as NormArgs does.
+// qkv = [q heads | k heads | v heads], head_dim each. Items are rows.
+struct HeadNormArgs {
+  float* qkv;     // [num_rows, stride]
+  size_t stride;  // floats
+  uint32_t num_rows;
+  uint32_t num_heads, num_kv_heads, head_dim;  // head_dim: a multiple of 16
+  const float* weight;                         // [2, head_dim]: of queries, of keys
+  float eps;
+};
+
+// out[row, n] = (add ? add[row, n] : 0) + (bias[n] + sum_k w[n, k] x[row, k]); `add` may be `out`.
+// With a soft cap: cap * tanh(out / cap), of the n_live outputs.
 // Items are runs of panels.
 struct LinearArgs {
   const std::byte* in;      // [num_rows] activation rows: kFloat for kF32, else kInt8
@@ -61,6 +80,8 @@ struct LinearArgs {
   float* panel_max;         // [num_rows, panel_max_stride] maxima of 256 outputs, or nullptr; then
   size_t panel_max_stride;  // items must begin at multiples of 16 panels
   uint32_t n_live;          // outputs that count in panel_max
+  const float* bias = nullptr;  // [n], or none
+  float soft_cap = 0.0f;        // 0 = none
 };
 
 // Rotates the queries in place; rotates, encodes and writes K and V of each row into its page.
@@ -72,7 +93,7 @@ struct RopeWriteArgs {
   const uint64_t* write_offset;  // [num_rows] byte offset of the page (part 0) from kv_base
   uint32_t num_rows;
   uint32_t num_heads, num_kv_heads, head_dim;
-  uint32_t rope_dims;
+  uint32_t rope_dims;      // 0 = nothing is rotated, the tables are not read
   bool interleaved;        // pairs (2i, 2i+1), else (i, i + rope_dims / 2)
   const float* cos_table;  // [max positions, rope_dims / 2]
   const float* sin_table;
@@ -133,7 +154,7 @@ inline constexpr uint32_t kPageTokens = kKvTileTokens;
 #endif
 inline constexpr uint32_t kChunkTokens = KVRM_CHUNK_TOKENS;  // num-1, rule 6; docs/decisions/001
 
-// out[row] = encode(silu(gate) * up); input blocks of 16 alternate gate, up. Items are rows.
+// out[row] = encode(function(gate) * up); input blocks of 16 alternate gate, up. Items are rows.
 struct ActivationArgs {
   const float* in;  // [num_rows, in_stride]
   size_t in_stride;
@@ -142,6 +163,7 @@ struct ActivationArgs {
   ActivationKind kind;
   std::byte* out;
   size_t out_stride;  // bytes
+  GateFunction function = GateFunction::kSilu;
 };
 
 // Scratch of one worker, sized at start. 64-byte aligned.
@@ -161,6 +183,7 @@ struct KernelTable {
   const char* name;  // "avx512", "avx2", "portable", "reference"
   void (*embed)(const EmbedArgs&, uint32_t row);
   void (*norm)(const NormArgs&, uint32_t row);
+  void (*head_norm)(const HeadNormArgs&, uint32_t row);
   void (*linear)(const LinearArgs&, uint32_t panel_begin, uint32_t num_panels, Scratch);
   void (*rope_write)(const RopeWriteArgs&, uint32_t row);
   void (*attention)(const AttentionArgs&, uint32_t task, Scratch);

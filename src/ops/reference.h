@@ -43,6 +43,12 @@ inline float Exp(float x) {
   return std::isnan(x) ? x : std::ldexp(p, static_cast<int>(n));
 }
 
+// cap * tanh(x / cap), tanh(x) = 1 - 2 / (exp(2x) + 1).
+inline float SoftCap(float x, float cap) {
+  const float e = Exp(x * (2.0f / cap));
+  return (1.0f - 2.0f / (e + 1.0f)) * cap;
+}
+
 // Reads a T at `bytes`; layouts promise alignment only to a tile, not to the C++ type.
 template <class T>
 T Read(const std::byte* bytes, size_t index) {
@@ -69,6 +75,7 @@ void EncodeActivations(ActivationKind kind, const float* x, uint32_t k, std::byt
 
 void Embed(const EmbedArgs& args, uint32_t row);
 void Norm(const NormArgs& args, uint32_t row);
+void HeadNorm(const HeadNormArgs& args, uint32_t row);
 void Linear(const LinearArgs& args, uint32_t panel_begin, uint32_t num_panels, Scratch scratch);
 void RopeWrite(const RopeWriteArgs& args, uint32_t row);
 void Attention(const AttentionArgs& args, uint32_t task, Scratch scratch);

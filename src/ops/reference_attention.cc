@@ -90,9 +90,7 @@ float Dot(const AttentionArgs& args, const Cache& cache, const float* q, uint32_
 
 float Score(const AttentionArgs& args, const Cache& cache, const float* q, uint32_t token) {
   const float s = Dot(args, cache, q, token) * args.scale;
-  if (args.soft_cap == 0.0f) return s;
-  const float e = Exp(s * (2.0f / args.soft_cap));
-  return (1.0f - 2.0f / (e + 1.0f)) * args.soft_cap;
+  return args.soft_cap == 0.0f ? s : SoftCap(s, args.soft_cap);
 }
 
 // o of the tokens from `first` on, which weigh p.

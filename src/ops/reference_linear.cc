@@ -85,8 +85,11 @@ void Linear(const LinearArgs& args, uint32_t panel_begin, uint32_t num_panels, S
       const std::byte* panel = args.panels + p * PanelBytes(args.encoding, args.k);
       for (uint32_t lane = 0; lane < kPanel; ++lane) {
         const size_t at = row * args.out_stride + p * kPanel + lane;
-        const float value = dot(panel, lane, x, args.k);
-        args.out[at] = args.add == nullptr ? value : args.add[at] + value;
+        float value = dot(panel, lane, x, args.k);
+        if (args.bias != nullptr) value = args.bias[p * kPanel + lane] + value;
+        if (args.add != nullptr) value = args.add[at] + value;
+        if (args.soft_cap != 0.0f) value = SoftCap(value, args.soft_cap) + (value - value);
+        args.out[at] = value;
       }
     }
     if (args.panel_max != nullptr) BlockMaxima(args, row, panel_begin, panel_begin + num_panels);

@@ -26,7 +26,7 @@ inline void EncodeGroup(F a, F b, std::byte* row, uint32_t k, uint32_t group) {
   offsets[group] = -128 * sum;
 }
 
-inline void Embed(const EmbedArgs& args, uint32_t row) {
+inline void EmbedRow(const EmbedArgs& args, uint32_t row) {
   const uint32_t token = static_cast<uint32_t>(args.rows[row].token);
   const uint32_t panel = token / kLanes;
   const uint32_t lane = token % kLanes;
@@ -68,21 +68,36 @@ inline void Embed(const EmbedArgs& args, uint32_t row) {
   }
 }
 
-inline void Norm(const NormArgs& args, uint32_t row) {
-  const uint32_t source = args.row_index == nullptr ? row : args.row_index[row];
-  const float* x = args.in + source * args.in_stride;
+inline void Embed(const EmbedArgs& args, uint32_t row) {
+  EmbedRow(args, row);
+  if (args.scale == 1.0f) return;
+  float* out = args.out + row * args.out_stride;
+  for (uint32_t i = 0; i < args.k; ++i) out[i] *= args.scale;
+}
+
+// 1 / sqrt(mean(x^2) + eps) in every lane.
+inline F InverseRms(const float* x, uint32_t k, float eps) {
   F sum = Zero();
-  for (uint32_t i = 0; i < args.k; i += kLanes) {
+  for (uint32_t i = 0; i < k; i += kLanes) {
     const F v = Load(x + i);
     sum = Fma(v, v, sum);
   }
-  const float mean = TreeSum(sum) / static_cast<float>(args.k);
-  const F r = Set(1.0f / __builtin_sqrtf(mean + args.eps));
+  const float mean = TreeSum(sum) / static_cast<float>(k);
+  return Set(1.0f / __builtin_sqrtf(mean + eps));
+}
+
+inline void Norm(const NormArgs& args, uint32_t row) {
+  const uint32_t source = args.row_index == nullptr ? row : args.row_index[row];
+  const float* x = args.in + source * args.in_stride;
+  const F r = InverseRms(x, args.k, args.eps);
   std::byte* out = args.out + row * args.out_stride;
   if (args.kind == ActivationKind::kFloat) {
     float* y = reinterpret_cast<float*>(out);
+    const float* add =
+        args.add == nullptr ? nullptr : args.add + row * (args.out_stride / sizeof(float));
     for (uint32_t i = 0; i < args.k; i += kLanes) {
-      Store(y + i, Mul(Mul(Load(x + i), r), Load(args.weight + i)));
+      const F normed = Mul(Mul(Load(x + i), r), Load(args.weight + i));
+      Store(y + i, add == nullptr ? normed : Add(Load(add + i), normed));
     }
     return;
   }
@@ -90,6 +105,17 @@ inline void Norm(const NormArgs& args, uint32_t row) {
     const F a = Mul(Mul(Load(x + i), r), Load(args.weight + i));
     const F b = Mul(Mul(Load(x + i + kLanes), r), Load(args.weight + i + kLanes));
     EncodeGroup(a, b, out, args.k, i / kGroup);
+  }
+}
+
+inline void HeadNorm(const HeadNormArgs& args, uint32_t row) {
+  float* x = args.qkv + row * args.stride;
+  for (uint32_t h = 0; h < args.num_heads + args.num_kv_heads; ++h, x += args.head_dim) {
+    const float* weight = args.weight + (h < args.num_heads ? 0 : args.head_dim);
+    const F r = InverseRms(x, args.head_dim, args.eps);
+    for (uint32_t i = 0; i < args.head_dim; i += kLanes) {
+      Store(x + i, Mul(Mul(Load(x + i), r), Load(weight + i)));
+    }
   }
 }
 
@@ -135,26 +161,39 @@ inline void RopeWrite(const RopeWriteArgs& args, uint32_t row) {
   }
 }
 
-inline F SiluTimes(F gate, F up) {
-  const F denominator = Add(Set(1.0f), Exp(Sub(Zero(), gate)));
+// kSilu: g / (1 + exp(-g)) * up. kGeluTanh: 0.5 g (1 + tanh(u)) = g / (1 + exp(-2u)) with
+// u = sqrt(2/pi) (g + 0.044715 g^3).
+template <GateFunction kFunction>
+inline F Gated(F gate, F up) {
+  F exponent = Sub(Zero(), gate);
+  if constexpr (kFunction == GateFunction::kGeluTanh) {
+    const F slope = Fma(Mul(gate, gate), Set(kGeluCubic), Set(kGeluLinear));
+    exponent = Mul(exponent, slope);
+  }
+  const F denominator = Add(Set(1.0f), Exp(exponent));
   return Mul(Div(gate, denominator), up);
 }
 
-inline void Activation(const ActivationArgs& args, uint32_t row) {
+template <GateFunction kFunction>
+inline void ActivationRow(const ActivationArgs& args, uint32_t row) {
   const float* x = args.in + row * args.in_stride;
   std::byte* out = args.out + row * args.out_stride;
+  const auto gated = [&](uint32_t i) {
+    return Gated<kFunction>(Load(x + 2 * i), Load(x + 2 * i + kLanes));
+  };
   if (args.kind == ActivationKind::kFloat) {
     float* y = reinterpret_cast<float*>(out);
-    for (uint32_t i = 0; i < args.k; i += kLanes) {
-      Store(y + i, SiluTimes(Load(x + 2 * i), Load(x + 2 * i + kLanes)));
-    }
+    for (uint32_t i = 0; i < args.k; i += kLanes) Store(y + i, gated(i));
     return;
   }
   for (uint32_t i = 0; i < args.k; i += kGroup) {
-    const F a = SiluTimes(Load(x + 2 * i), Load(x + 2 * i + kLanes));
-    const F b = SiluTimes(Load(x + 2 * i + 2 * kLanes), Load(x + 2 * i + 3 * kLanes));
-    EncodeGroup(a, b, out, args.k, i / kGroup);
+    EncodeGroup(gated(i), gated(i + kLanes), out, args.k, i / kGroup);
   }
+}
+
+inline void Activation(const ActivationArgs& args, uint32_t row) {
+  if (args.function == GateFunction::kSilu) return ActivationRow<GateFunction::kSilu>(args, row);
+  ActivationRow<GateFunction::kGeluTanh>(args, row);
 }
 
 }  // namespace kvrm::ops::KVRM_LANES_NS

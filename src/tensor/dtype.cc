@@ -33,6 +33,14 @@ const DTypeInfo& GetDType(DType type) {
   return *info;
 }
 
+std::string ReadableTypes() {
+  std::string names;
+  for (const DTypeInfo& info : kTable) {
+    if (info.readable) names += (names.empty() ? "" : " ") + std::string(info.name);
+  }
+  return names;
+}
+
 float HalfToFloat(uint16_t h) {
   const uint32_t sign = uint32_t{h & 0x8000u} << 16;
   const uint32_t exponent = (h >> 10) & 0x1Fu;

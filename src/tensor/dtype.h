@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace kvrm {
@@ -37,6 +38,7 @@ struct DTypeInfo {
 // nullptr for a number that is no known type.
 const DTypeInfo* FindDType(uint32_t gguf_type);
 const DTypeInfo& GetDType(DType type);
+std::string ReadableTypes();  // "F32 F16 ..", for messages
 
 // Dequantises `count` values (a whole number of blocks) of `type` from `blocks` into `out`, exactly
 // as the format defines them (bit-equal to PyPI gguf's dequantize). Requires: readable.

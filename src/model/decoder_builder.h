@@ -1,0 +1,56 @@
+// The words in which families write their graphs: a decoder's ops one after the other, over the
+// buffers that every decoder has. One call, one op; its order is the forward pass.
+//
+//   x          [hidden] floats: the residual stream
+//   h          [hidden] activations: x normed, what linears read
+//   qkv        q heads, k heads, v heads; attended: what attention gives
+//   gate_up    gate and up in alternating blocks of 16; inner: what the activation gives
+//   update     [hidden] floats: what attention or ffn adds, where that is normed first
+//
+// Thread-compatible.
+#pragma once
+
+#include "base/kv_view.h"
+#include "graph/program.h"
+#include "model/config.h"
+
+namespace kvrm {
+
+class DecoderBuilder {
+ public:
+  // `config` and `geometry` outlive the builder.
+  DecoderBuilder(const ModelConfig& config, const KvGeometry& geometry, bool integer_activations);
+
+  void Embed();
+  // The ops up to the next call are of this layer.
+  void BeginLayer(uint32_t layer) { layer_ = static_cast<uint16_t>(layer); }
+  void Norm(WeightRole weight);  // h = norm(x)
+  void Qkv();                    // qkv = W h (+ bias, where the model has one)
+  void HeadNorms();              // each q and k head of qkv normed
+  void Rope();                   // q and k rotated as the layer says; K and V into their page
+  void Attend();                 // attended = attention(q)
+  void AddAttention();           // x += W attended
+  void GateUp();
+  void Gate(Gating gating);  // inner = gating(gate) * up
+  void AddFfn();             // x += W inner
+  // The same with a norm in between: x += norm(W attended), x += norm(W inner).
+  void AddNormedAttention();
+  void AddNormedFfn();
+  // The output norm and the head, over the rows whose logits are wanted. The last call.
+  Graph Finish();
+
+ private:
+  ValueIdx Floats(const char* name, uint32_t width, RowSet rows = RowSet::kLive);
+  ValueIdx Activations(const char* name, uint32_t width, RowSet rows = RowSet::kLive);
+  Op& Add(OpKind kind, WeightRole weight, ValueIdx in, ValueIdx out);
+  Op& AddKv(OpKind kind, ValueIdx out);
+  void AddNormed(WeightRole linear, ValueIdx in, WeightRole norm);
+
+  const ModelConfig& config_;
+  const KvGeometry& geometry_;
+  Graph graph_;
+  uint16_t layer_ = kNoLayer;
+  ValueIdx x_, h_, qkv_, attended_, gate_up_, inner_, update_, last_, logits_;
+};
+
+}  // namespace kvrm

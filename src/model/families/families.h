@@ -1,0 +1,20 @@
+// The families, one a file; family.cc holds the table.
+#pragma once
+
+#include "model/family.h"
+
+namespace kvrm {
+
+// Shared by the families whose layers have llama's shape.
+Graph BuildLlamaGraph(const ModelConfig& config, const KvGeometry& geometry,
+                      bool integer_activations);
+
+extern const Family kLlama;
+extern const Family kMistral;
+extern const Family kQwen2;
+extern const Family kQwen3;
+extern const Family kSmolLm3;
+extern const Family kGemma2;
+extern const Family kGemma3;
+
+}  // namespace kvrm

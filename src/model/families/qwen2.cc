@@ -1,0 +1,12 @@
+// Qwen 2 and 2.5: llama's layers with biases on queries, keys and values.
+#include "model/families/families.h"
+
+namespace kvrm {
+
+const Family kQwen2 = {.name = "qwen2",
+                       .hf_type = "qwen2",
+                       .gguf_rope = RopeLayout::kHalves,
+                       .qkv_bias = true,
+                       .build = BuildLlamaGraph};
+
+}  // namespace kvrm

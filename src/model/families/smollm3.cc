@@ -1,0 +1,12 @@
+// SmolLM3: llama's layers, every fourth of which does not rotate.
+#include "model/families/families.h"
+
+namespace kvrm {
+
+const Family kSmolLm3 = {.name = "smollm3",
+                         .hf_type = "smollm3",
+                         .gguf_rope = RopeLayout::kInterleaved,
+                         .no_rope_every = 4,
+                         .build = BuildLlamaGraph};
+
+}  // namespace kvrm
