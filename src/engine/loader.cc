@@ -106,8 +106,10 @@ Result<std::unique_ptr<Runtime>> Load(const GgufFile& file, const RuntimeOptions
                       .max_itl_us = options.max_itl_us,
                       .prefix_cache = options.prefix_cache,
                       .validate_each_step = options.validate_each_step,
+                      .step_samples = options.step_samples,
                       .stolen_us = [delay = runtime->run_delay.get()] { return delay->ReadUs(); }},
-                     std::move(pager), std::move(executor), *runtime->clock));
+                     std::move(pager), std::move(executor),
+                     options.clock == nullptr ? *runtime->clock : *options.clock));
   return runtime;
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "base/run_delay.h"
@@ -29,6 +30,10 @@ struct RuntimeOptions {
   uint32_t chunk_rows = 0;
   int64_t max_itl_us = kAutoMaxItl;
   SimdLevel simd = SimdLevel::kAuto;
+  // Replays of a record: what its warm-up measured, and a clock that shows what its own did. Empty,
+  // nullptr: measured here, the system's. The clock is not owned.
+  std::vector<StepSample> step_samples;
+  Clock* clock = nullptr;
   bool validate_each_step = false;
   uint64_t scatter_seed = 0;     // tests: no two adjacent pages
   bool poison_freed = false;     // tests

@@ -36,7 +36,8 @@ struct RecordFileHead {
   // followed by RecordSettings, RecordSample[num_samples], text
 };
 
-// What decisions depend on beside the events. As chosen, never "auto".
+// What decisions depend on beside the events: as chosen, never "auto" but for the weights, where
+// that is what the model's file says.
 struct RecordSettings {
   uint64_t model_hash[2];  // XXH3-128 of the model's file; 0 without one
   uint64_t kv_bytes;

@@ -235,7 +235,9 @@ TEST(Record, EntriesOutOfOrderAreRefused) {
 
 // ---- writing
 
-TEST(RecordWriter, OnlyTheOwnerMayReadIt) {
+TEST(RecordWriter, OnlyTheOwnerMayReadItEvenWhereAFileWasBefore) {
+  std::ofstream(RecordPath()) << "open to all";
+  ASSERT_EQ(::chmod(RecordPath().c_str(), 0666), 0);
   struct stat info{};
   ASSERT_EQ(::stat(RecordLoad(1, 2).path.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777u, 0600u);

@@ -1,6 +1,7 @@
 #include "engine/record_writer.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -63,6 +64,9 @@ Result<std::unique_ptr<RecordWriter>> RecordWriter::Create(const std::string& pa
   const std::vector<std::byte> bytes = PackRecordHeader(header);
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (file < 0) return FileError(path, "the record cannot be made", errno);
+  // A file that was there keeps its mode when it is opened; what it will hold is its owner's alone.
+  struct stat info{};
+  if (::fstat(file, &info) == 0 && S_ISREG(info.st_mode)) (void)::fchmod(file, 0600);
   RecordFileHead head;
   Unpack(bytes.data(), 1, &head);
   std::unique_ptr<RecordWriter> writer(

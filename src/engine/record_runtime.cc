@@ -1,0 +1,103 @@
+#include "engine/record_runtime.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace kvrm {
+
+Result<FileHash> HashFile(const std::string& path) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
+                                                             std::fclose);
+  const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
+                                                                              XXH3_freeState);
+  if (state == nullptr) return NoRoom("memory: none is left to hash a file with");
+  XXH3_128bits_reset(state.get());
+  std::vector<std::byte> bytes(size_t{1} << 20);
+  while (file != nullptr) {
+    const size_t count = std::fread(bytes.data(), 1, bytes.size(), file.get());
+    if (count == 0) break;
+    XXH3_128bits_update(state.get(), bytes.data(), count);
+  }
+  if (file == nullptr || std::ferror(file.get()) != 0) {
+    return Unavailable(path + ": cannot be read: " + std::strerror(errno));
+  }
+  const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
+  return FileHash{hash.low64, hash.high64};
+}
+
+std::string HashText(const FileHash& hash) {
+  char text[33];
+  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(hash[1]),
+                static_cast<unsigned long long>(hash[0]));
+  return text;
+}
+
+Result<RecordHeader> RecordHeaderOf(const Runtime& runtime, const RuntimeOptions& options,
+                                    const std::string& program) {
+  KVRM_ASSIGN_OR_RETURN(const FileHash hash, HashFile(options.model_path));
+  const Engine& engine = *runtime.engine;
+  RecordHeader header;
+  RecordSettings& settings = header.settings;
+  settings = SettingsOf(engine);
+  std::copy(hash.begin(), hash.end(), settings.model_hash);
+  settings.kv_bytes = runtime.kv_bytes;
+  settings.kv_keep_bytes = options.kv_keep_bytes;
+  settings.scatter_seed = options.scatter_seed;
+  settings.num_threads = runtime.pool->num_threads();
+  settings.weights = static_cast<uint8_t>(options.weights);
+  settings.kv_format = static_cast<uint8_t>(options.kv_format);
+  header.step_samples = engine.config().step_samples;
+  // Without its folder: that is nobody's business.
+  const std::string model = options.model_path.substr(options.model_path.find_last_of('/') + 1);
+  header.text = "program " + program + "\nmodel " + model + "\nexecutor " +
+                engine.executor_info().name + "\ncontract " + engine.executor_info().contract +
+                "\n";
+  return header;
+}
+
+Result<RuntimeOptions> OptionsForReplay(const RecordHeader& header, const std::string& model_path) {
+  const RecordSettings& settings = header.settings;
+  KVRM_ASSIGN_OR_RETURN(const FileHash hash, HashFile(model_path));
+  const FileHash recorded{settings.model_hash[0], settings.model_hash[1]};
+  if (hash != recorded) {
+    return InvalidInput("model " + model_path + " is not the recorded one: its hash is " +
+                        HashText(hash) + ", recorded " + HashText(recorded));
+  }
+  if (settings.weights > static_cast<uint8_t>(WeightChoice::kQ8) ||
+      settings.kv_format > static_cast<uint8_t>(KvFormat::kInt8)) {
+    return InvalidInput("the record's weights and kv_format are " +
+                        std::to_string(settings.weights) + " and " +
+                        std::to_string(settings.kv_format) + ", must be 0 to 3 and 0 to 2");
+  }
+  RuntimeOptions options;
+  options.model_path = model_path;
+  options.weights = static_cast<WeightChoice>(settings.weights);
+  options.kv_format = static_cast<KvFormat>(settings.kv_format);
+  options.max_slots = settings.max_slots;
+  options.ctx = settings.max_seq_tokens;
+  options.kv_bytes = settings.kv_bytes;
+  options.kv_keep_bytes = settings.kv_keep_bytes;
+  options.prefix_cache = settings.prefix_cache != 0;
+  options.chunk_rows = settings.chunk_rows;
+  options.max_itl_us = settings.max_itl_us;
+  options.scatter_seed = settings.scatter_seed;
+  options.step_samples = header.step_samples;
+  return options;
+}
+
+std::string TextLine(const RecordHeader& header, const std::string& name) {
+  const std::string text = "\n" + header.text;
+  const size_t at = text.find("\n" + name + " ");
+  if (at == std::string::npos) return "";
+  const size_t begin = at + name.size() + 2;
+  return text.substr(begin, text.find('\n', begin) - begin);
+}
+
+}  // namespace kvrm
