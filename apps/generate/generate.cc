@@ -11,6 +11,8 @@
 #include "session/frame_tracer.h"
 #include "session/generation.h"
 #include "session/interrupt.h"
+#include "session/output_path.h"
+#include "session/recorder.h"
 #include "session/session.h"
 
 namespace kvrm::cli {
@@ -192,6 +194,20 @@ int RunBatch(Session& session, const OptionValues& values, const std::vector<Req
   return all_well ? kExitDone : kExitFailed;
 }
 
+// The record that the options ask for; nullptr where they ask for none.
+Result<std::unique_ptr<RecordWriter>> RecordOf(const OptionValues& values, const Session& session) {
+  if (values.Text("record").empty()) return std::unique_ptr<RecordWriter>();
+  return StartRecord(
+      values.Text("record"), *session.runtime, RuntimeOptionsOf(values, session.model_path),
+      [&values](std::string_view line) { (void)Failed(values, Unavailable(std::string(line))); });
+}
+
+// Before a model is loaded for them.
+Status CheckOutputs(const OptionValues& values) {
+  KVRM_RETURN_IF_ERROR(FrameTracer::CheckPath(values.Text("frame-trace")));
+  return CheckOutputPath("--record", values.Text("record"));
+}
+
 }  // namespace
 
 int RunGenerate(const OptionValues& values) {
@@ -203,7 +219,7 @@ int RunGenerate(const OptionValues& values) {
   }
   const auto prompts = ReadPrompts(values);
   if (!prompts.ok()) return Failed(values, prompts.error());
-  if (const Status writable = FrameTracer::CheckPath(values.Text("frame-trace")); !writable.ok()) {
+  if (const Status writable = CheckOutputs(values); !writable.ok()) {
     return Failed(values, writable.error());
   }
   if (const auto sampling = SamplingOf(values); !sampling.ok()) {
@@ -217,6 +233,8 @@ int RunGenerate(const OptionValues& values) {
     requests.push_back(MakeRequest(*session, values, prompt));
   }
   Engine& engine = *session->runtime->engine;
+  const auto recorder = RecordOf(values, *session);
+  if (!recorder.ok()) return Failed(values, recorder.error());
   std::unique_ptr<FrameTracer> tracer;
   if (!values.Text("frame-trace").empty()) {
     auto made = FrameTracer::Create(
@@ -230,7 +248,8 @@ int RunGenerate(const OptionValues& values) {
   const int code = RunBatch(*session, values, requests);
   engine.SetObserver(nullptr);
   const bool traced = tracer == nullptr || tracer->Close();
-  return traced ? code : kExitFailed;
+  const bool recorded = *recorder == nullptr || (*recorder)->Close().ok();
+  return traced && recorded ? code : kExitFailed;
 }
 
 }  // namespace kvrm::cli

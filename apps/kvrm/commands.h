@@ -26,6 +26,8 @@ int RunBenchPrefill(const OptionValues& values);
 int RunBenchVersus(const OptionValues& values);
 int RunBenchHeart(const OptionValues& values);
 int RunBenchServe(const OptionValues& values);
+int RunRecordShow(const OptionValues& values);
+int RunRecordReplay(const OptionValues& values);
 
 // Print "kvrm COMMAND: message" to standard error; return the exit code.
 int Failed(const OptionValues& values, const Error& error);

@@ -41,6 +41,10 @@ RunFunction FunctionOf(CommandBit command) {
       return RunBenchHeart;
     case kBenchServe:
       return RunBenchServe;
+    case kRecordShow:
+      return RunRecordShow;
+    case kRecordReplay:
+      return RunRecordReplay;
     case kHelp:
       break;
   }

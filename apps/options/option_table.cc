@@ -63,6 +63,16 @@ constexpr CommandSpec kCommands[] = {
      "Streams completions as a workload file says (docs/load.md), open or closed loop, and prints "
      "TTFT, gaps, TPOT and end-to-end latency from the intended send times at p50 to max, goodput, "
      "tokens/s and errors by kind. URL is http://HOST[:PORT][/BASE]; without a path: /v1."},
+    {kRecordShow, "record show", "FILE.kvrec", "Say what a record of a server holds.",
+     "Settings, requests, steps, tokens, and whether the file is whole. A record holds the token "
+     "ids "
+     "of all prompts and answers (docs/record.md); they are printed only with --tokens."},
+    {kRecordReplay, "record replay", "FILE.kvrec",
+     "Run a record again: do the same commits and tokens come of it?",
+     "Loads the model as it was loaded then, on as many threads as you like, and gives the engine "
+     "the same events with the same readings of the clock. Exit code 1 at the first step that "
+     "parts "
+     "from the record, or whose entry was changed."},
     {kHelp, "help", "[COMMAND]", "Say how a command is used.",
      "--markdown, --man and --bash print all commands as docs/cli.md, a man page and a completion "
      "script."},
@@ -71,12 +81,12 @@ constexpr CommandSpec kCommands[] = {
 using enum OptionType;
 using enum OptionScope;
 
-constexpr uint32_t kJsonCommands =
-    kGenerate | kInspect | kStepCommands | kBenchVersus | kBenchHeart | kBenchServe;
+constexpr uint32_t kJsonCommands = kGenerate | kInspect | kStepCommands | kBenchVersus |
+                                   kBenchHeart | kBenchServe | kRecordShow | kRecordReplay;
 constexpr uint32_t kSamplingCommands = kChat | kGenerate;
 constexpr uint32_t kBenchCommands =
     kBenchDecode | kBenchPrefill | kBenchOps | kBenchVersus | kBenchHeart | kBenchServe;
-constexpr uint32_t kConfiguredCommands = kModelCommands | kBenchHeart | kBenchServe;
+constexpr uint32_t kConfiguredCommands = kModelCommands | kBenchHeart | kBenchServe | kRecordShow;
 
 // One row an option, in the order of `kvrm help`.
 // clang-format off
@@ -108,11 +118,12 @@ constexpr OptionSpec kOptions[] = {
      "sequences that run at once; more requests wait in a queue", kEngineCommands},
     {"threads", 't', "", kInt, kSetting, false, 0, 256, "", "0", "N",
      "worker threads; 0: the CPUs allowed to this process",
-     kEngineCommands | kStepCommands | kBenchVersus},
+     kEngineCommands | kStepCommands | kBenchVersus | kRecordReplay},
     {"chunk", '\0', "", kInt, kSetting, false, 0, kMaxTokens, "", "0", "N",
      "most prompt tokens of a sequence in one step; 0: automatic", kEngineCommands},
     {"simd", '\0', "", kChoice, kSetting, false, 0, 0, "auto|portable|avx2|avx512", "auto", "LEVEL",
-     "kernels to use; auto: the best that this CPU offers", kEngineCommands | kStepCommands},
+     "kernels to use; auto: the best that this CPU offers",
+     kEngineCommands | kStepCommands | kRecordReplay},
     // ---- what to generate
     {"prompt", 'p', "", kText, kInvocation, true, 0, 0, "", "", "TEXT",
      "a prompt; give it several times for several requests in one batch", kGenerate},
@@ -136,6 +147,9 @@ constexpr OptionSpec kOptions[] = {
      "print the frames of the first N steps to standard error", kGenerate},
     {"frame-trace", '\0', "", kText, kInvocation, false, 0, 0, "", "", "FILE.kvft",
      "write every step's frame to a trace that `kvrm inspect` reads", kGenerate | kServe},
+    {"record", '\0', "", kText, kInvocation, false, 0, 0, "", "", "FILE.kvrec",
+     "write everything that decides, token ids of users included, to a record that `kvrm record "
+     "replay` runs again (docs/record.md)", kGenerate | kServe},
     // ---- sampling
     {"temp", '\0', "--temperature", kFloat, kSetting, false, 0, 100, "", "0.8", "T",
      "temperature; 0: greedy", kSamplingCommands},
@@ -194,6 +208,11 @@ constexpr OptionSpec kOptions[] = {
      "of a frame trace: apply all deltas, check each frame and the hash chain", kInspect},
     {"diff", '\0', "", kText, kInvocation, false, 0, 0, "", "", "FILE.kvft",
      "of a frame trace: the first epoch and field in which this one differs", kInspect},
+    // ---- records
+    {"entries", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
+     "print each entry", kRecordShow},
+    {"tokens", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
+     "print each entry with its token ids: what users wrote and got", kRecordShow},
     // ---- measuring
     {"windows", '\0', "--chunks", kInt, kInvocation, false, -1, kMaxTokens, "", "-1", "N",
      "windows to evaluate; -1 or 0: all", kEvalPpl},

@@ -13,6 +13,8 @@
 #include "server/server.h"
 #include "session/frame_tracer.h"
 #include "session/model_path.h"
+#include "session/output_path.h"
+#include "session/recorder.h"
 #include "session/session.h"
 
 namespace kvrm::cli {
@@ -39,9 +41,20 @@ int RunServe(const OptionValues& values) {
   if (const Status writable = FrameTracer::CheckPath(trace_path); !writable.ok()) {
     return Failed(values, writable.error());
   }
+  const std::string record_path = values.Text("record");
+  if (const Status writable = CheckOutputPath("--record", record_path); !writable.ok()) {
+    return Failed(values, writable.error());
+  }
+  const RuntimeOptions options = RuntimeOptionsOf(values, *model_path);
   std::unique_ptr<FrameTracer> tracer;
+  std::unique_ptr<RecordWriter> recorder;
   config.on_loaded = [&](const Runtime& runtime) {
     std::fprintf(stderr, "%s\n", Banner(runtime, *model_path).c_str());
+    if (!record_path.empty()) {
+      auto made = StartRecord(record_path, runtime, options, config.log);
+      if (!made.ok()) config.log(made.error().message + "; serving without a record");
+      if (made.ok()) recorder = std::move(made).value();
+    }
     if (trace_path.empty()) return;
     auto made = FrameTracer::Create(trace_path, *runtime.engine, config.log);
     if (!made.ok()) return config.log(made.error().message + "; serving without a trace");
@@ -51,7 +64,8 @@ int RunServe(const OptionValues& values) {
   config.on_ready = [](const std::string& url) {
     std::fprintf(stderr, "serving on %s\n", url.c_str());
   };
-  const Result<int> code = RunServer(config, RuntimeOptionsOf(values, *model_path));
+  const Result<int> code = RunServer(config, options);
+  if (recorder != nullptr) (void)recorder->Close();
   if (tracer != nullptr) (void)tracer->Close();  // the log has said what went wrong
   return code.ok() ? *code : Failed(values, code.error());
 }

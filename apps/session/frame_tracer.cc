@@ -1,19 +1,11 @@
 #include "session/frame_tracer.h"
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
+#include "session/output_path.h"
 
 namespace kvrm::cli {
 
 Status FrameTracer::CheckPath(const std::string& path) {
-  if (path.empty()) return Ok();
-  std::FILE* file = std::fopen(path.c_str(), "ab");
-  if (file == nullptr) {
-    return Unavailable("--frame-trace " + path + ": cannot be written: " + std::strerror(errno));
-  }
-  std::fclose(file);
-  return Ok();
+  return CheckOutputPath("--frame-trace", path);
 }
 
 Result<std::unique_ptr<FrameTracer>> FrameTracer::Create(const std::string& path, Engine& engine,
