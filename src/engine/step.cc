@@ -257,6 +257,7 @@ void Engine::State::BuildRows() {
     const uint8_t no_write = planned.no_write ? kRowNoWrite : 0;
     for (uint32_t i = planned.first; i < planned.first + planned.count; ++i) {
       const bool has_logits = i >= planned.logits_from;
+      const bool scored = has_logits && i + 1 < request.prompt_tokens;
       rows.push_back({.token = request.tokens[i],
                       .slot = head.slot,
                       .token_src = TokenSource::kImmediate,
@@ -264,7 +265,7 @@ void Engine::State::BuildRows() {
                       .position = i,
                       .kv_index = i,
                       .mask_id = kNone32,
-                      .lse_target = -1,
+                      .lse_target = scored ? request.tokens[i + 1] : -1,
                       .logits_idx = has_logits ? num_logits++ : kNone32,
                       .reserved = 0});
     }

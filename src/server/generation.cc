@@ -17,6 +17,18 @@ uint64_t CountCharacters(std::string_view utf8) {
 
 }  // namespace
 
+void Generation::Sink::OnPromptToken(RequestId, const PromptTokenEvent& event) {
+  MailboxEvent mail;
+  mail.generation = generation;
+  mail.choice = index;
+  mail.token = event.token;
+  mail.prompt_index = event.index;
+  mail.rank = event.rank;
+  mail.logprob = event.logprob;
+  mail.top = *event.top;
+  mailbox->Append(std::move(mail));
+}
+
 void Generation::Sink::OnToken(RequestId, const TokenEvent& event) {
   MailboxEvent mail;
   mail.generation = generation;
@@ -50,6 +62,7 @@ Generation::Generation(PreparedRequest prepared, ResponseHead head, const Tokeni
     sink.mailbox = &mailbox;
     sink.index = static_cast<uint32_t>(i);
   }
+  scores_.resize(prepared_.prompts.size());
   num_unfinished_ = num_choices();
 }
 
@@ -64,6 +77,13 @@ GenerateRequest Generation::EngineRequest(uint32_t index, uint32_t max_seq_token
   request.sampling.choice = index % wanted.n;
   // The produced token's own log-probability needs at least one alternative to be computed.
   if (wanted.logprobs) request.sampling.num_logprobs = std::max<uint32_t>(*wanted.logprobs, 1);
+  // Choices of one prompt share what is said of it, and its pages.
+  const uint32_t first = index - index % wanted.n;
+  request.score_prompt = scores_prompts() && index == first;
+  request.num_prompt_logprobs =
+      std::max(wanted.prompt_logprobs.value_or(0), wanted.echo ? wanted.logprobs.value_or(0) : 0);
+  if (index != first) request.fork_of = choices_[first]->request_id;
+  request.generate = wanted.max_tokens != 0u;
   const auto room = max_seq_tokens - static_cast<uint32_t>(request.prompt.size());
   request.max_new_tokens = std::min(wanted.max_tokens.value_or(room), room);
   request.min_new_tokens = std::min(wanted.min_tokens, request.max_new_tokens);
@@ -87,6 +107,15 @@ void Generation::NotTaken(uint32_t index) {
 Generation::Next Generation::Apply(const MailboxEvent& event) {
   Choice& choice = *choices_[event.choice];
   KVRM_CHECK(choice.open, "no event comes after OnFinish");
+  if (event.prompt_index != 0) {
+    NoteScore(event.choice / prepared_.request.n, event);
+    return Next::kGoOn;
+  }
+  const bool failed = event.finish != nullptr && event.finish->reason != StopReason::kEnd &&
+                      event.finish->reason != StopReason::kLength;
+  if (prepared_.request.echo && !choice.echoed && !complete_ && !failed) {
+    Echo(choice, event.choice);
+  }
   if (event.finish != nullptr) return OnFinish(choice, event.choice, *event.finish);
   return OnToken(choice, event.choice, event);
 }
@@ -111,20 +140,78 @@ Generation::Next Generation::OnToken(Choice& choice, uint32_t index, const Mailb
 }
 
 void Generation::NoteToken(Choice& choice, const MailboxEvent& event) {
-  const auto bytes_of = [this](TokenId id) {
-    return std::string(tokenizer_.TokenBytes(id, /*with_special=*/true));
-  };
   TokenInfo info;
-  info.bytes = bytes_of(event.token);
+  info.bytes = BytesOf(event.token);
   info.id = event.token;
   info.logprob = event.logprob;
   info.text_offset = choice.num_characters;
   choice.num_characters += CountCharacters(info.bytes);
   const size_t wanted = std::min<size_t>(*prepared_.request.logprobs, event.top.size());
   for (size_t i = 0; i < wanted; ++i) {
-    info.top.emplace_back(bytes_of(event.top[i].id), event.top[i].logprob);
+    info.top.emplace_back(BytesOf(event.top[i].id), event.top[i].logprob);
   }
   choice.tokens.push_back(std::move(info));
+}
+
+std::string Generation::BytesOf(TokenId id) const {
+  return std::string(tokenizer_.TokenBytes(id, /*with_special=*/true));
+}
+
+// ---- the prompt in the answer
+bool Generation::scores_prompts() const {
+  const ParsedRequest& wanted = prepared_.request;
+  return wanted.prompt_logprobs || (wanted.echo && wanted.logprobs);
+}
+
+// The token itself first, then the likeliest but it.
+void Generation::NoteScore(uint32_t prompt, const MailboxEvent& event) {
+  std::vector<PromptLogprob> place;
+  place.reserve(event.top.size() + 1);
+  place.push_back({event.token, event.logprob, event.rank, BytesOf(event.token)});
+  for (uint32_t i = 0; i < event.top.size(); ++i) {
+    const TokenLogprob& entry = event.top[i];
+    if (entry.id == event.token) continue;
+    place.push_back({entry.id, entry.logprob, i + 1, BytesOf(entry.id)});
+  }
+  scores_[prompt].push_back(std::move(place));
+}
+
+// The first event of a choice comes when its prompt is computed, and so scored.
+void Generation::Echo(Choice& choice, uint32_t index) {
+  choice.echoed = true;
+  const uint32_t prompt = index / prepared_.request.n;
+  if (prepared_.request.logprobs) EchoTokens(choice, prompt);
+  Emit(choice, index, prepared_.echoes[prompt]);
+}
+
+void Generation::EchoTokens(Choice& choice, uint32_t prompt) {
+  const std::vector<TokenId>& ids = prepared_.prompts[prompt];
+  const PromptLogprobs& places = scores_[prompt];
+  KVRM_CHECK(places.size() + 1 == ids.size(), "a prompt is scored before anything follows it");
+  uint64_t num_characters = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    TokenInfo info;
+    info.bytes = BytesOf(ids[i]);
+    info.id = ids[i];
+    info.text_offset = num_characters;
+    num_characters += CountCharacters(info.bytes);
+    info.scored = i > 0;
+    if (info.scored) {
+      const auto& place = places[i - 1];
+      info.logprob = place[0].logprob;
+      for (const PromptLogprob& entry : place) {
+        if (entry.rank <= *prepared_.request.logprobs) {
+          info.top.emplace_back(entry.bytes, entry.logprob);
+        }
+      }
+    }
+    choice.tokens.push_back(std::move(info));
+  }
+  // What the tokens have and the text lacks was put before it: a start token, a first blank.
+  const uint64_t shown = CountCharacters(prepared_.echoes[prompt]);
+  const uint64_t lead = num_characters - std::min(num_characters, shown);
+  for (TokenInfo& info : choice.tokens) info.text_offset -= std::min(info.text_offset, lead);
+  choice.num_characters = shown;
 }
 
 void Generation::Emit(Choice& choice, uint32_t index, const std::string& text) {
@@ -189,6 +276,9 @@ ChoiceResult Generation::ResultOf(const Choice& choice) const {
   result.index = choice.sink.index;
   result.finish_reason = choice.finish_reason;
   result.logprobs = prepared_.request.logprobs ? &choice.tokens : nullptr;
+  if (prepared_.request.prompt_logprobs) {
+    result.prompt_logprobs = &scores_[choice.sink.index / prepared_.request.n];
+  }
   result.end = choice.end;
   result.stop_text = choice.text_stream.matched_stop();
   return result;
@@ -199,6 +289,16 @@ void Generation::Complete() {
   if (stream()) {
     format_->End(output_, Totals());
     return;
+  }
+  if (prepared_.request.prompt_logprobs) {
+    // An echo with more entries may have asked for more than this field did.
+    const uint32_t most = *prepared_.request.prompt_logprobs;
+    for (PromptLogprobs& places : scores_) {
+      for (auto& place : places) {
+        const auto beyond = [most](const PromptLogprob& entry) { return entry.rank > most; };
+        place.erase(std::remove_if(place.begin() + 1, place.end(), beyond), place.end());
+      }
+    }
   }
   std::vector<ChoiceResult> results;
   results.reserve(choices_.size());
@@ -267,7 +367,8 @@ Timings Generation::CurrentTimings() const {
   Timings sum;
   for (const auto& choice : choices_) {
     const RequestTimings& t = choice->timings;
-    sum.cache_n += t.cached_tokens;
+    // What a choice shares with the first one of its prompt was not in the cache before.
+    if (choice->sink.index % prepared_.request.n == 0) sum.cache_n += t.cached_tokens;
     sum.prompt_n += t.prompt_tokens - std::min(t.prompt_tokens, t.cached_tokens);
     sum.predicted_n += choice->num_tokens;
     sum.prompt_ms = std::max(sum.prompt_ms, static_cast<double>(t.prompt_us) / kUsPerMs);

@@ -38,6 +38,7 @@ struct PreparedRequest {
   ParsedRequest request;
   std::vector<std::vector<TokenId>> prompts;  // [prompts] of the request
   std::vector<TokenId> end_tokens;            // ids that end a choice; never printed
+  std::vector<std::string> echoes;            // [prompts] the texts that answers begin with
   uint64_t tenant = 0;                        // prefixes are shared within a tenant only
 };
 
@@ -97,6 +98,7 @@ class Generation {
  private:
   // Runs on the engine thread.
   struct Sink final : EventSink {
+    void OnPromptToken(RequestId id, const PromptTokenEvent& event) override;
     void OnToken(RequestId id, const TokenEvent& event) override;
     void OnFinish(RequestId id, const FinishEvent& event) override;
     Generation* generation = nullptr;
@@ -113,6 +115,7 @@ class Generation {
     std::vector<TokenInfo> tokens;  // not yet sent, when log-probabilities are asked for
     uint64_t num_characters = 0;
     uint32_t num_tokens = 0;  // produced, up to the one that completed a stop string
+    bool echoed = false;      // the prompt stands before its text
     bool open = false;        // the engine may still send events
     bool stopped = false;     // a stop string matched
     bool begun = false;       // of a stream: something was made
@@ -124,6 +127,11 @@ class Generation {
   Next OnToken(Choice& choice, uint32_t index, const MailboxEvent& event);
   Next OnFinish(Choice& choice, uint32_t index, const FinishEvent& event);
   void NoteToken(Choice& choice, const MailboxEvent& event);
+  void NoteScore(uint32_t prompt, const MailboxEvent& event);
+  void Echo(Choice& choice, uint32_t index);
+  void EchoTokens(Choice& choice, uint32_t prompt);
+  bool scores_prompts() const;
+  std::string BytesOf(TokenId id) const;
   void Emit(Choice& choice, uint32_t index, const std::string& text);
   void EmitFinish(Choice& choice, uint32_t index);
   ChoiceResult ResultOf(const Choice& choice) const;
@@ -139,6 +147,7 @@ class Generation {
   const Tokenizer& tokenizer_;
   std::unique_ptr<AnswerFormat> format_;
   std::vector<std::unique_ptr<Choice>> choices_;  // sinks keep their addresses
+  std::vector<PromptLogprobs> scores_;            // [prompts]; shared by the choices of each
   uint32_t num_open_ = 0;
   uint32_t num_unfinished_ = 0;
   std::string output_;

@@ -3,7 +3,7 @@
 // of 32 tokens costs one wake, not 32. Thread-safe.
 //
 // Bounded by what the engine can make: the reader takes everything at once, and a step adds at most
-// one token for each running request.
+// one token for each running request, or a score for each of its rows with logits.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,9 @@ class Generation;
 struct MailboxEvent {
   Generation* generation = nullptr;  // alive until its last finish event was dispatched
   uint32_t choice = 0;
-  TokenId token = -1;  // a token event, when `finish` is null
+  TokenId token = -1;         // a token event, when `finish` is null
+  uint32_t prompt_index = 0;  // not 0: no token made, but the score of this one of the prompt
+  uint32_t rank = 0;          // of a score
   float logprob = 0;
   std::vector<TokenLogprob> top;
   std::unique_ptr<FinishEvent> finish;

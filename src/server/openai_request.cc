@@ -22,6 +22,8 @@ const RequestReader::ReadField RequestReader::kFields[] = {
     {"stream", kAll, &RequestReader::Stream},
     {"stream_options", kBoth | kResponsesOnly, &RequestReader::StreamOptions},
     {"n", kBoth, &RequestReader::N},
+    {"echo", kCompletionsOnly, &RequestReader::Echo},
+    {"prompt_logprobs", kBoth, &RequestReader::PromptLogprobs},
     {"max_tokens", kAll, &RequestReader::MaxTokens},
     {"max_completion_tokens", kBoth, &RequestReader::MaxTokens},
     {"n_predict", kRaw | kChatOnly, &RequestReader::MaxTokens},
@@ -94,6 +96,9 @@ void RequestReader::CheckWhole() {
     CheckMessages();
   } else {
     CheckPrompts();
+  }
+  if (out_.prompt_logprobs && out_.stream) {
+    reader_.Fail("prompt_logprobs", "is not available with \"stream\": true");
   }
   if (has_stream_options_ && !out_.stream) {
     reader_.Fail("stream_options", "is only allowed with \"stream\": true");

@@ -57,6 +57,8 @@ class RequestReader {
   void StreamOptions(std::string_view name, const Value& v);
   void N(std::string_view name, const Value& v);
   void MaxTokens(std::string_view name, const Value& v);
+  void Echo(std::string_view name, const Value& v);
+  void PromptLogprobs(std::string_view name, const Value& v);
   void MinTokens(std::string_view name, const Value& v);
   void IgnoreEos(std::string_view name, const Value& v);
   void Stop(std::string_view name, const Value& v);

@@ -127,6 +127,21 @@ TEST(OpenAiRequest, CompletionsProduceSixteenTokensUnlessAsked) {
   EXPECT_FALSE(Good(Parse(Api::kCompletions, Completion(R"("max_tokens":-1)"))).max_tokens);
 }
 
+TEST(OpenAiRequest, CompletionsMayAskForThePromptAlone) {
+  const auto r =
+      Good(Parse(Api::kCompletions, Completion(R"("max_tokens":0,"echo":true,"logprobs":0)")));
+  EXPECT_EQ(r.max_tokens, 0u);
+  EXPECT_TRUE(r.echo);
+  EXPECT_EQ(r.logprobs, 0u);
+  EXPECT_EQ(Good(Parse(Api::kChat, Chat(R"("prompt_logprobs":3)"))).prompt_logprobs, 3u);
+  EXPECT_EQ(Bad(Parse(Api::kChat, Chat(R"("max_tokens":0)"))).param, "max_tokens");
+  EXPECT_EQ(Bad(Parse(Api::kCompletions, Completion(R"("prompt_logprobs":21)"))).param,
+            "prompt_logprobs");
+  EXPECT_EQ(Bad(Parse(Api::kCompletions, Completion(R"("prompt_logprobs":1,"stream":true)"))).param,
+            "prompt_logprobs");
+  EXPECT_EQ(Bad(Parse(Api::kCompletions, Completion(R"("echo":1)"))).param, "echo");
+}
+
 TEST(OpenAiRequest, WrongTypesNameThePath) {
   const std::pair<const char*, const char*> cases[] = {
       {R"("temperature":"1")", "temperature"},
@@ -162,7 +177,7 @@ TEST(OpenAiRequest, WhatIsNotOfferedIsRefusedUnlessItAsksForNothing) {
       {R"("response_format":{"type":"text"})", R"("response_format":{"type":"json_object"})"},
       {R"("best_of":1)", R"("best_of":2)"},
       {R"("suffix":"")", R"("suffix":"x")"},
-      {R"("echo":false)", R"("echo":true)"},
+      {R"("echo":false)", R"("echo":true)"},  // of a chat
       {R"("modalities":["text"])", R"("modalities":["text","audio"])"},
       {R"("audio":null)", R"("audio":{"voice":"x"})"},
       {R"("skip_special_tokens":true)", R"("skip_special_tokens":false)"},

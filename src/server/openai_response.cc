@@ -71,14 +71,28 @@ void WriteTopMap(JsonWriter& json, const TokenInfo& token) {
   json.EndObject();
 }
 
+void WriteLogprob(JsonWriter& json, const TokenInfo& token) {
+  if (token.scored) {
+    json.Float(token.logprob);
+  } else {
+    json.Null();
+  }
+}
+
 void WriteCompletionLogprobs(JsonWriter& json, const std::vector<TokenInfo>& tokens) {
   json.BeginObject();
   json.Key("tokens").BeginArray();
   for (const auto& token : tokens) json.String(SanitizeUtf8(token.bytes));
   json.EndArray().Key("token_logprobs").BeginArray();
-  for (const auto& token : tokens) json.Float(token.logprob);
+  for (const auto& token : tokens) WriteLogprob(json, token);
   json.EndArray().Key("top_logprobs").BeginArray();
-  for (const auto& token : tokens) WriteTopMap(json, token);
+  for (const auto& token : tokens) {
+    if (token.scored) {
+      WriteTopMap(json, token);
+    } else {
+      json.Null();
+    }
+  }
   json.EndArray().Key("text_offset").BeginArray();
   for (const auto& token : tokens) json.Uint(token.text_offset);
   json.EndArray().EndObject();
@@ -93,6 +107,21 @@ void WriteLogprobs(JsonWriter& json, Api api, const std::vector<TokenInfo>* toke
   } else {
     WriteCompletionLogprobs(json, *tokens);
   }
+}
+
+// vLLM's: null for the first token, then {"<id>": {"logprob", "rank", "decoded_token"}} for each.
+void WritePromptLogprobs(JsonWriter& json, const PromptLogprobs& places) {
+  json.Key("prompt_logprobs").BeginArray().Null();
+  for (const auto& place : places) {
+    json.BeginObject();
+    for (const PromptLogprob& entry : place) {
+      json.Key(std::to_string(entry.id)).BeginObject();
+      json.Key("logprob").Float(entry.logprob).Key("rank").Uint(entry.rank);
+      json.Key("decoded_token").String(SanitizeUtf8(entry.bytes)).EndObject();
+    }
+    json.EndObject();
+  }
+  json.EndArray();
 }
 
 void WriteHead(JsonWriter& json, const ResponseHead& head, std::string_view object) {
@@ -190,9 +219,15 @@ std::string ResponseBody(const ResponseHead& head, std::span<const ChoiceResult>
       json.Key("text").String(choice.text);
     }
     WriteLogprobs(json, head.api, choice.logprobs);
+    if (choice.prompt_logprobs != nullptr && head.api == Api::kCompletions) {
+      WritePromptLogprobs(json, *choice.prompt_logprobs);
+    }
     json.Key("finish_reason").String(choice.finish_reason).EndObject();
   }
   json.EndArray();
+  if (head.api == Api::kChat && !choices.empty() && choices[0].prompt_logprobs != nullptr) {
+    WritePromptLogprobs(json, *choices[0].prompt_logprobs);
+  }
   WriteUsage(json, usage);
   WriteTimings(json, timings);
   json.EndObject();

@@ -25,7 +25,7 @@ bool ReadTokenKey(std::string_view key, TokenId& id) {
 void RequestReader::MaxTokens(std::string_view name, const Value& v) {
   int64_t tokens = 0;
   if (!reader_.Int(name, v, -1, kInt64Max, tokens)) return;
-  if (tokens == 0) {
+  if (tokens == 0 && HoldsMessages(out_.api)) {
     reader_.Fail(name, "0 is not at least 1, nor -1 for no limit");
     return;
   }
@@ -58,6 +58,15 @@ void RequestReader::ReturnProgress(std::string_view name, const Value& v) {
 
 void RequestReader::ReturnTokens(std::string_view name, const Value& v) {
   reader_.Bool(name, v, out_.return_tokens);
+}
+
+void RequestReader::Echo(std::string_view name, const Value& v) {
+  reader_.Bool(name, v, out_.echo);
+}
+
+void RequestReader::PromptLogprobs(std::string_view name, const Value& v) {
+  int64_t top = 0;
+  if (reader_.Int(name, v, 0, kMaxLogprobs, top)) out_.prompt_logprobs = static_cast<uint32_t>(top);
 }
 
 void RequestReader::MinTokens(std::string_view name, const Value& v) {

@@ -68,11 +68,13 @@ struct ParsedRequest {
   std::vector<Prompt> prompts;        // at least one elsewhere; kNative: one
   uint32_t n = 1;                     // choices per prompt
   bool stream = false;
-  bool include_usage = false;          // stream_options.include_usage
-  bool continuous_usage = false;       // stream_options.continuous_usage_stats
-  SamplingParams sampling;             // but for seed, choice and num_logprobs
-  std::optional<uint64_t> seed;        // none: the server draws one
-  std::optional<uint32_t> max_tokens;  // none: to the context's end
+  bool include_usage = false;               // stream_options.include_usage
+  bool continuous_usage = false;            // stream_options.continuous_usage_stats
+  SamplingParams sampling;                  // but for seed, choice and num_logprobs
+  std::optional<uint64_t> seed;             // none: the server draws one
+  std::optional<uint32_t> max_tokens;       // none: to the context's end; 0: the prompt alone
+  bool echo = false;                        // completions: the answer begins with the prompt
+  std::optional<uint32_t> prompt_logprobs;  // as logprobs, of the prompt's tokens
   uint32_t min_tokens = 0;
   bool ignore_eos = false;
   std::vector<std::string> stop;
@@ -122,7 +124,17 @@ struct TokenInfo {
   std::vector<std::pair<std::string, float>> top;  // best first
   uint64_t text_offset = 0;                        // characters before it
   TokenId id = -1;
+  bool scored = true;  // false: the first token of a prompt, which nothing predicts
 };
+
+// What the model said of one place of a prompt: the token that stands there, then the likeliest.
+struct PromptLogprob {
+  TokenId id = -1;
+  float logprob = 0;
+  uint32_t rank = 0;  // 1 = the likeliest
+  std::string bytes;
+};
+using PromptLogprobs = std::vector<std::vector<PromptLogprob>>;  // from the second token on
 
 // What ended a choice, more exactly than its finish_reason.
 enum class ChoiceEnd : uint8_t { kNone, kEndToken, kLength, kStopText, kTimeout };
@@ -132,6 +144,7 @@ struct ChoiceResult {
   std::string text;
   std::string_view finish_reason;
   const std::vector<TokenInfo>* logprobs = nullptr;  // null: not asked for
+  const PromptLogprobs* prompt_logprobs = nullptr;   // null: not asked for
   ChoiceEnd end = ChoiceEnd::kNone;
   std::string_view stop_text;  // of kStopText: the stop string that matched
 };

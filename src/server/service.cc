@@ -36,6 +36,15 @@ const char* IdPrefix(Api api) {
 // What a client sent, cut to what a message or a log line should repeat.
 std::string Shortened(std::string_view text) { return ForMessage(text, kMaxRepeatedBytes); }
 
+// What an answer with `echo` begins with: the prompt as it was given, or what its ids spell.
+std::string EchoOf(const Tokenizer& tokenizer, const Prompt& prompt,
+                   const std::vector<TokenId>& ids) {
+  if (const auto* text = std::get_if<std::string>(&prompt)) return SanitizeUtf8(*text);
+  std::string bytes;
+  for (const TokenId id : ids) bytes += tokenizer.TokenBytes(id, /*with_special=*/true);
+  return SanitizeUtf8(bytes);
+}
+
 }  // namespace
 
 int64_t SteadyNowUs() {
@@ -123,6 +132,9 @@ std::variant<PreparedRequest, ApiError> Service::Prepare(ParsedRequest request,
     auto ids = chat ? encoder_.Chat(request.messages) : encoder_.Raw(request.prompts[i], path);
     if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
     prepared.prompts.push_back(std::move(std::get<std::vector<TokenId>>(ids)));
+    if (request.echo) {
+      prepared.echoes.push_back(EchoOf(tokenizer_, request.prompts[i], prepared.prompts.back()));
+    }
   }
   // The text has served; long answers should not hold on to it.
   request.messages.clear();

@@ -1,6 +1,7 @@
 // CopyExecutor: a language model that copies. Its greedy output is the last user message of a chat
 // prompt (or else the whole prompt), token by token, then the end token; with a byte vocabulary one
-// token is one byte, so characters arrive in pieces. It touches no KV. Test code only.
+// token is one byte, so characters arrive in pieces. It keeps tokens instead of KV; the page table
+// tells it whose pages a forked sequence refers to. Test code only.
 //
 // A gate lets a test hold it within a replay (a long prefill, a hung engine) and count replays.
 #pragma once
@@ -9,6 +10,8 @@
 #include <cstdint>
 #include <limits>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <vector>
 
 #include "base/check.h"
@@ -80,7 +83,8 @@ class CopyExecutor final : public Executor {
 
   StepResult Replay(const FrameView& frame) override {
     gate_.Pass();
-    for (uint32_t i = 0; i < frame.head->num_rows; ++i) RunRow(frame.rows[i], &row_status_[i]);
+    for (uint32_t i = 0; i < frame.head->num_rows; ++i)
+      RunRow(frame, frame.rows[i], &row_status_[i]);
     return {.program = ProgramKind::kPrefill,
             .logits = logits_.data(),
             .logits_stride = kTestVocab,
@@ -91,19 +95,40 @@ class CopyExecutor final : public Executor {
 
  private:
   struct Slot {
+    std::optional<uint32_t> seq_id;
+    std::set<uint32_t> first_pages;  // that the sequence has had
     std::vector<TokenId> tokens;
     std::vector<TokenId> script;  // the output; set at the prompt's last row
     size_t prompt_tokens = 0;     // 0 = still reading it
   };
 
-  void RunRow(const Row& row, uint8_t* status) {
+  // A sequence that begins behind its first place was forked: its tokens are those of the one that
+  // has written its first page.
+  Slot NewSequence(uint32_t seq_id, uint32_t first_page, uint32_t num_tokens) const {
+    Slot slot;
+    slot.seq_id = seq_id;
+    if (num_tokens == 0) return slot;
+    for (const Slot& other : slots_) {
+      if (!other.first_pages.contains(first_page) || other.tokens.size() < num_tokens) continue;
+      slot.tokens.assign(other.tokens.begin(), other.tokens.begin() + num_tokens);
+      return slot;
+    }
+    KVRM_CHECK(false, "a forked sequence refers to pages that were written");
+    return slot;
+  }
+
+  void RunRow(const FrameView& frame, const Row& row, uint8_t* status) {
     Slot& slot = slots_[row.slot];
-    if (row.kv_index == 0) slot = {};
+    const uint32_t seq_id = frame.by_slot[row.slot]->seq_id;
+    const uint32_t first_page = frame.SlotPages(0, row.slot)[0];
+    if (slot.seq_id != seq_id) slot = NewSequence(seq_id, first_page, row.kv_index);
+    slot.first_pages.insert(first_page);
     KVRM_CHECK(row.kv_index == slot.tokens.size(), "rows come in order");
     slot.tokens.push_back(row.token);
     const bool prompt = slot.prompt_tokens == 0;
     *status = prompt && row.token == kPoison ? kRowNonFinite : kRowOk;
     if ((row.flags & kRowWantLogits) == 0) return;
+    if (row.lse_target >= 0) return WriteLogits(row.logits_idx, kTurnEnd, slot.tokens.size());
     if (slot.prompt_tokens == 0) {
       slot.prompt_tokens = slot.tokens.size();
       slot.script = ScriptOf(slot.tokens);
