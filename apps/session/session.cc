@@ -28,7 +28,13 @@ RuntimeOptions RuntimeOptionsOf(const OptionValues& values, const std::string& m
   const int64_t max_itl_ms = values.Int("max-itl-ms");
   options.max_itl_us = max_itl_ms < 0 ? kAutoMaxItl : 1000 * max_itl_ms;
   options.kv_keep_bytes = values.Bytes("kv-keep");
+  options.mode = *FindMode(values.Text("mode"));
+  options.strict_shape = values.Flag("strict-shape");
   options.prefix_cache = values.Text("prefix-cache") == "on";
+  // Where a mode cannot share, only who asks for the cache is told so.
+  if (TraitsOf(options.mode).slot_runs && values.Source("prefix-cache") == ValueSource::kDefault) {
+    options.prefix_cache = false;
+  }
   options.chunk_rows = static_cast<uint32_t>(values.Int("chunk"));
   options.simd = SimdOf(values);
   options.progress =
@@ -61,11 +67,14 @@ std::string Banner(const Runtime& runtime, const std::string& model_path) {
   const int64_t max_itl_us = engine.config().max_itl_us;
   const std::string gap =
       max_itl_us == 0 ? "no gap budget" : fmt::format("gap budget {} ms", max_itl_us / 1000);
+  std::string mode;
+  if (runtime.mode != Mode::kKvrm) mode = fmt::format("; mode {}", TraitsOf(runtime.mode).name);
+  if (runtime.strict_shape) mode += "; strict shape";
   return fmt::format(
-      "{}: {}, {} of weights; KV {} = {} tokens; ctx {} x {} slots; {} threads, {}; {}", file,
+      "{}: {}, {} of weights; KV {} = {} tokens; ctx {} x {} slots; {} threads, {}; {}{}", file,
       runtime.model->encoding_summary(), SizeText(runtime.model->weight_bytes()),
       SizeText(runtime.kv_bytes), engine.kv_tokens(), runtime.ctx, engine.config().max_slots,
-      runtime.pool->num_threads(), engine.executor_info().name, gap);
+      runtime.pool->num_threads(), engine.executor_info().name, gap, mode);
 }
 
 std::vector<TokenId> EncodePrompt(const Tokenizer& tokenizer, std::string_view text) {

@@ -20,6 +20,7 @@ SchedulerConfig SchedulerConfigOf(const EngineConfig& config, const ExecutorInfo
           .mixed_prompt_rows = std::min(config.mixed_prompt_rows, prompt_rows),
           .chunk_rows = config.chunk_rows,
           .max_logits = info.max_logits,
+          .slot_runs = config.slot_runs,
           .max_step_us = config.max_itl_us,
           .step_samples = config.step_samples};
 }
@@ -44,6 +45,11 @@ Status CheckConfig(const EngineConfig& config, const ExecutorInfo& info) {
   if (config.max_itl_us < 0 && config.max_itl_us != kAutoMaxItl) {
     return InvalidInput("max_itl_us is " + std::to_string(config.max_itl_us) +
                         ", but must be at least 0");
+  }
+  if (config.slot_runs && config.prefix_cache) {
+    return InvalidInput(
+        "prefix_cache is on, but with slot_runs each sequence keeps its own pages: "
+        "nothing is shared");
   }
   if (config.max_queued == 0) return Refuse("max_queued", 0, "at least 1");
   if (info.vocab == 0) return Refuse("the executor's vocabulary", 0, "at least 1");
@@ -77,6 +83,16 @@ int64_t AutoMaxItlUs(const EngineConfig& config) {
   return static_cast<int64_t>(std::max(kLeastUs, kRoom * cost.PredictUs(decoding)));
 }
 
+// Copies of pages that happen to be neighbours leave as one train, or each part of a page alone.
+uint64_t TauBytes(const EngineConfig& config, const KvGeometry& geometry) {
+  if (config.merge_copies) return kDefaultTauBytes;
+  uint64_t most = 4;
+  for (const KvGroupGeometry& group : geometry.groups) {
+    most = std::max(most, group.part_page_bytes);
+  }
+  return most / 4;  // a train is never longer than four times this
+}
+
 // Prints all violations, then stops the process.
 void RequireNone(const std::vector<std::string>& violations, const char* law) {
   for (const std::string& violation : violations) {
@@ -98,6 +114,7 @@ Engine::State::State(const EngineConfig& engine_config, std::unique_ptr<Pager> g
       pager(std::move(given_pager)),
       executor(std::move(given_executor)),
       frames(std::move(frame_builder)),
+      merger(TauBytes(config, pager->geometry())),
       scheduler(SchedulerConfigOf(config, info)),
       adopt_prefix([this](RequestId id, SeqId seq) { return AdoptPrefix(id, seq); }),
       sampler(info.vocab),
@@ -113,6 +130,19 @@ Engine::State::State(const EngineConfig& engine_config, std::unique_ptr<Pager> g
                      pager->base(g), pager->range_bytes(g));
   }
   PublishMetrics();
+}
+
+// A step of its own: its one commit reserves all that any request will ever have.
+bool Engine::State::OpenSlotRuns() {
+  pager->BeginStep();
+  if (!scheduler.OpenSlotRuns(*pager, config.max_seq_tokens)) return false;
+  ++epoch;
+  frame = frames->Publish(epoch, {}, {}, pager->Commit(epoch));
+  ++metrics.steps;
+  if (config.validate_each_step) ValidateCommitted();
+  pager->StepDone(epoch);
+  PublishMetrics();
+  return true;
 }
 
 void Engine::State::PublishMetrics() {
@@ -167,8 +197,15 @@ Result<std::unique_ptr<Engine>> Engine::Create(const EngineConfig& config,
   EngineConfig resolved = config;
   if (config.step_samples.empty()) resolved.step_samples = info.step_samples;
   if (config.max_itl_us == kAutoMaxItl) resolved.max_itl_us = AutoMaxItlUs(resolved);
-  return std::unique_ptr<Engine>(new Engine(std::make_unique<State>(
-      resolved, std::move(pager), std::move(executor), std::move(frames), clock)));
+  auto state = std::make_unique<State>(resolved, std::move(pager), std::move(executor),
+                                       std::move(frames), clock);
+  if (config.slot_runs && !state->OpenSlotRuns()) {
+    return NoRoom("max_slots x max_seq_tokens: " + std::to_string(config.max_slots) + " x " +
+                  std::to_string(config.max_seq_tokens) +
+                  " token places are to be reserved, but the whole KV pool holds " +
+                  std::to_string(state->kv_tokens));
+  }
+  return std::unique_ptr<Engine>(new Engine(std::move(state)));
 }
 
 Status Engine::Check(const GenerateRequest& request) const {

@@ -103,6 +103,9 @@ struct EngineConfig {
   int64_t max_itl_us =
       0;  // gap between two tokens of a stream that steps are planned for; 0 = none
   bool prefix_cache = true;  // pages of earlier prompts and answers are found by their tokens
+  bool slot_runs = false;  // one sequence a slot, reserved at max_seq_tokens when created (modes.h)
+  bool return_memory = false;       // slot_runs: the memory of a run goes back when a request ends
+  bool merge_copies = true;         // copies of neighbouring pages leave as one
   bool validate_each_step = false;  // laws I2, I6 and frame validation after each step (tests)
   // What the scheduler's cost model is made from; empty = what the executor measured.
   std::vector<StepSample> step_samples;

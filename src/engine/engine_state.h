@@ -101,6 +101,8 @@ struct Engine::State {
   GapLedger ledger;
   std::optional<FrameHead> previous_head;  // validate_each_step
 
+  bool OpenSlotRuns();  // before the first step
+
   // ---- the step (step.cc)
   bool Step();
   bool Maintain();

@@ -17,6 +17,26 @@ namespace {
 constexpr uint32_t kMaxThreads = 256;
 constexpr uint32_t kMaxSlots = 1024;
 
+// What a mode is meant to show must not be undone by another option.
+Status CheckMode(const RuntimeOptions& options) {
+  const ModeTraits& mode = TraitsOf(options.mode);
+  const std::string name = "mode " + std::string(mode.name);
+  if (mode.slot_runs && options.prefix_cache) {
+    return InvalidInput(name + " with prefix_cache on: each of its " +
+                        std::to_string(options.max_slots) +
+                        " slots keeps pages of its own, of which none can be shared");
+  }
+  if ((mode.slot_runs || !mode.placement) && options.scatter_seed != 0) {
+    return InvalidInput(name + " with scatter_seed " + std::to_string(options.scatter_seed) +
+                        ": the mode itself says where pages lie");
+  }
+  if (mode.exact_shapes && options.strict_shape) {
+    return InvalidInput(name + " with strict_shape: its programs have as many rows as a step, so " +
+                        "there are none to fill");
+  }
+  return Ok();
+}
+
 Status CheckOptions(const RuntimeOptions& options) {
   if (options.num_threads > kMaxThreads) {
     return InvalidInput("threads is " + std::to_string(options.num_threads) +
@@ -26,7 +46,7 @@ Status CheckOptions(const RuntimeOptions& options) {
     return InvalidInput("slots is " + std::to_string(options.max_slots) + ", but must be 1 to " +
                         std::to_string(kMaxSlots));
   }
-  return Ok();
+  return CheckMode(options);
 }
 
 CpuExecutorConfig ExecutorConfigOf(const KvGeometry& geometry, uint32_t ctx,
@@ -37,6 +57,9 @@ CpuExecutorConfig ExecutorConfigOf(const KvGeometry& geometry, uint32_t ctx,
   config.geometry = geometry;
   config.simd = options.simd;
   config.protect_program = options.protect_program;
+  config.kv_width = TraitsOf(options.mode).width;
+  config.exact_shapes = TraitsOf(options.mode).exact_shapes;
+  config.strict_shape = options.strict_shape;
   return config;
 }
 
@@ -61,32 +84,39 @@ Result<MemoryPlan> Plan(const GgufFile& file, const ModelConfig& model, const Kv
                               .max_rows = options.max_slots + executor.prefill_rows,
                               .vocab = model.vocab});
   };
-  return PlanMemory(geometry, {.limit_bytes = LimitOf(options),
-                               .weight_bytes = weights.arena_bytes,
-                               .kv_bytes = options.kv_bytes,
-                               .ctx = options.ctx,
-                               .model_context = model.max_context,
-                               .step_tokens = CpuExecutorConfig{}.prefill_rows,
-                               .buffer_bytes = buffer_bytes});
+  return PlanMemory(geometry,
+                    {.limit_bytes = LimitOf(options),
+                     .weight_bytes = weights.arena_bytes,
+                     .kv_bytes = options.kv_bytes,
+                     .ctx = options.ctx,
+                     .model_context = model.max_context,
+                     .slot_runs = TraitsOf(options.mode).slot_runs ? options.max_slots : 0,
+                     .buffer_bytes = buffer_bytes});
 }
 
 Result<std::unique_ptr<Runtime>> Load(const GgufFile& file, const RuntimeOptions& options) {
   KVRM_ASSIGN_OR_RETURN(const ModelConfig model, ReadConfig(file));
   KVRM_ASSIGN_OR_RETURN(const KvGeometry geometry, KvGeometryOf(model, options.kv_format));
   KVRM_ASSIGN_OR_RETURN(const MemoryPlan memory, Plan(file, model, geometry, options));
+  const ModeTraits& mode = TraitsOf(options.mode);
   auto runtime = std::make_unique<Runtime>();
+  runtime->mode = options.mode;
+  runtime->strict_shape = options.strict_shape;
   runtime->kv_bytes = memory.kv_bytes;
   runtime->ctx = memory.ctx;
   const CpuExecutorConfig rows = ExecutorConfigOf(geometry, memory.ctx, options);
-  KVRM_ASSIGN_OR_RETURN(auto pager, Pager::Create({.geometry = geometry,
-                                                   .kv_bytes = memory.kv_bytes,
-                                                   .max_slots = options.max_slots,
-                                                   .max_seq_tokens = memory.ctx,
-                                                   .max_step_tokens = rows.prefill_rows,
-                                                   .prefix_index = options.prefix_cache,
-                                                   .kv_keep_bytes = options.kv_keep_bytes,
-                                                   .poison_freed = options.poison_freed,
-                                                   .scatter_seed = options.scatter_seed}));
+  KVRM_ASSIGN_OR_RETURN(
+      auto pager, Pager::Create({.geometry = geometry,
+                                 .kv_bytes = memory.kv_bytes,
+                                 .max_slots = options.max_slots,
+                                 .max_seq_tokens = memory.ctx,
+                                 .max_step_tokens = mode.slot_runs ? memory.ctx : rows.prefill_rows,
+                                 .prefix_index = options.prefix_cache,
+                                 .kv_keep_bytes = options.kv_keep_bytes,
+                                 .poison_freed = options.poison_freed,
+                                 .placement = mode.placement,
+                                 .lazy_memory = mode.lazy_memory,
+                                 .scatter_seed = options.scatter_seed}));
   // Before the weights, which take longest: threads that are refused are told at once.
   KVRM_ASSIGN_OR_RETURN(runtime->pool, WorkerPool::Create(NumThreads(options)));
   KVRM_ASSIGN_OR_RETURN(runtime->model, Model::Load(file, {.weights = options.weights,
@@ -105,6 +135,9 @@ Result<std::unique_ptr<Runtime>> Load(const GgufFile& file, const RuntimeOptions
                       .chunk_rows = options.chunk_rows,
                       .max_itl_us = options.max_itl_us,
                       .prefix_cache = options.prefix_cache,
+                      .slot_runs = mode.slot_runs,
+                      .return_memory = mode.lazy_memory,
+                      .merge_copies = mode.placement,
                       .validate_each_step = options.validate_each_step,
                       .step_samples = options.step_samples,
                       .stolen_us = [delay = runtime->run_delay.get()] { return delay->ReadUs(); }},

@@ -11,6 +11,7 @@
 #include "base/run_delay.h"
 #include "base/worker_pool.h"
 #include "engine/engine.h"
+#include "engine/modes.h"
 #include "exec/cpu_executor.h"
 #include "model/model.h"
 
@@ -20,13 +21,15 @@ struct RuntimeOptions {
   std::string model_path;
   WeightChoice weights = WeightChoice::kAuto;
   KvFormat kv_format = KvFormat::kF16;
-  uint32_t num_threads = 0;  // 0 = CPUs allowed to this process
+  Mode mode = Mode::kKvrm;
+  bool strict_shape = false;  // steps compute all rows of their program, live or not
+  uint32_t num_threads = 0;   // 0 = CPUs allowed to this process
   uint32_t max_slots = 32;
   uint32_t ctx = 0;                    // per sequence; 0 = the model's, capped at what fits
   uint64_t kv_bytes = 0;               // 0 = a quarter of the memory that the cgroup allows
   uint64_t kv_keep_bytes = 32u << 20;  // cached pages that stay when idle
-  bool prefix_cache = true;
-  uint64_t memory_limit_bytes = 0;  // tests; 0 = MemoryLimitBytes()
+  bool prefix_cache = true;            // refused in modes with slot runs
+  uint64_t memory_limit_bytes = 0;     // tests; 0 = MemoryLimitBytes()
   uint32_t chunk_rows = 0;
   int64_t max_itl_us = kAutoMaxItl;
   SimdLevel simd = SimdLevel::kAuto;
@@ -48,12 +51,15 @@ struct Runtime {
   std::unique_ptr<Clock> clock;
   std::unique_ptr<RunDelay> run_delay;  // of the pool's threads and the engine's
   std::unique_ptr<Engine> engine;
+  Mode mode = Mode::kKvrm;
+  bool strict_shape = false;
   uint64_t kv_bytes = 0;  // as chosen
   uint32_t ctx = 0;       // as chosen
 };
 
-// Errors: those of the file, the model and the pager; too little memory, with the arithmetic, or
-// because the system refused it after all; threads that the system refused.
+// Errors: those of the file, the model and the pager; options that exclude each other; too little
+// memory, with the arithmetic, or because the system refused it after all; threads that the system
+// refused.
 Result<std::unique_ptr<Runtime>> LoadRuntime(const RuntimeOptions& options);
 // The same over an opened file (tests write models in memory).
 Result<std::unique_ptr<Runtime>> LoadRuntime(const GgufFile& file, const RuntimeOptions& options);

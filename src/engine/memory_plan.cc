@@ -28,6 +28,28 @@ uint64_t TokensOf(const KvGeometry& geometry, uint64_t kv_bytes, uint32_t step_t
   return fits;
 }
 
+// The longest sequence of which the pool holds `slots`, in whole pages of each group.
+uint64_t ShareOf(const KvGeometry& geometry, uint64_t kv_tokens, uint32_t slots) {
+  uint64_t share = kv_tokens;
+  for (const KvGroupGeometry& group : geometry.groups) {
+    const uint64_t pages = kv_tokens / group.page_tokens / slots;
+    share = std::min(share, pages * group.page_tokens);
+  }
+  return share;
+}
+
+Error RefuseSlotRuns(const KvGeometry& geometry, const MemoryRequest& request,
+                     const MemoryPlan& plan, uint64_t share) {
+  const uint64_t ctx = std::max(request.ctx, 2u);
+  const uint64_t bytes = request.slot_runs * ctx * geometry.bytes_per_token();
+  return NoRoom("slots x ctx: " + std::to_string(request.slot_runs) + " x " + std::to_string(ctx) +
+                " tokens of " + std::to_string(geometry.bytes_per_token()) +
+                " bytes are reserved at start, " + SizeText(bytes) + ", but kv_bytes is " +
+                SizeText(plan.kv_bytes) + ": a ctx of at most " + std::to_string(share) +
+                " with so many slots, or " + std::to_string(plan.kv_tokens / ctx) +
+                " slots with such a ctx");
+}
+
 }  // namespace
 
 std::string SizeText(uint64_t bytes) {
@@ -47,7 +69,9 @@ std::string SizeText(uint64_t bytes) {
 Result<MemoryPlan> PlanMemory(const KvGeometry& geometry, const MemoryRequest& request) {
   MemoryPlan plan;
   plan.kv_bytes = request.kv_bytes > 0 ? request.kv_bytes : request.limit_bytes / 4;
-  plan.kv_tokens = TokensOf(geometry, plan.kv_bytes, request.step_tokens);
+  // A slot run is gained in one step, so that no window keeps it short.
+  plan.kv_tokens = TokensOf(geometry, plan.kv_bytes,
+                            request.slot_runs > 0 ? request.model_context : request.step_tokens);
   if (request.weight_bytes > request.limit_bytes ||
       plan.kv_bytes > request.limit_bytes - request.weight_bytes) {
     return NoRoom("memory: the weights need " + SizeText(request.weight_bytes) +
@@ -71,9 +95,12 @@ Result<MemoryPlan> PlanMemory(const KvGeometry& geometry, const MemoryRequest& r
                   " tokens");
   }
   if (request.ctx == 1) return InvalidInput("ctx is 1, but must be at least 2");
+  const uint64_t most =
+      request.slot_runs > 0 ? ShareOf(geometry, plan.kv_tokens, request.slot_runs) : plan.kv_tokens;
+  if (most < std::max(request.ctx, 2u)) return RefuseSlotRuns(geometry, request, plan, most);
   plan.ctx = request.ctx > 0
                  ? request.ctx
-                 : static_cast<uint32_t>(std::min<uint64_t>(request.model_context, plan.kv_tokens));
+                 : static_cast<uint32_t>(std::min<uint64_t>(request.model_context, most));
   plan.buffer_bytes = request.buffer_bytes ? request.buffer_bytes(plan) : 0;
   if (plan.buffer_bytes > request.limit_bytes - request.weight_bytes - plan.kv_bytes) {
     return NoRoom("memory: the weights need " + SizeText(request.weight_bytes) + ", kv_bytes is " +

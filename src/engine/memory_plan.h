@@ -24,12 +24,14 @@ struct MemoryRequest {
   uint32_t ctx = 0;           // asked for; 0 = the model's, capped at what fits
   uint32_t model_context = 0;
   uint32_t step_tokens = 0;  // most that one sequence gains in a step; sliding groups hold them
+  uint32_t slot_runs = 0;    // sequences that are reserved at ctx each, from start on; 0 = none is
   // What else a run with the plan's kv_bytes and ctx takes; empty = nothing.
   std::function<uint64_t(const MemoryPlan&)> buffer_bytes;
 };
 
-// Errors: a pool below one superblock a group, a context above the model's or above the pool,
-// weights, pool and buffers together above the limit; with the arithmetic.
+// Errors: a pool below one superblock a group, a context above the model's or above the pool (with
+// slot_runs: above a slot's share of it), weights, pool and buffers together above the limit; with
+// the arithmetic.
 Result<MemoryPlan> PlanMemory(const KvGeometry& geometry, const MemoryRequest& request);
 
 struct ControlPlaneShape {

@@ -165,7 +165,11 @@ void Engine::State::CancelAll() {
 
 void Engine::State::PlanAndEdit() {
   pager->BeginStep();
-  for (const RequestId id : ended) scheduler.Remove(id, *pager);
+  for (const RequestId id : ended) {
+    const std::optional<SeqId> seq = scheduler.sequence(id);
+    if (config.return_memory && seq) pager->ReturnMemory(*seq);
+    scheduler.Remove(id, *pager);
+  }
   ended.clear();
   plan = &scheduler.Plan(*pager, adopt_prefix);
 }
@@ -173,6 +177,7 @@ void Engine::State::PlanAndEdit() {
 // The scheduler admits `id`, or takes it up again: what is known of its tokens' pages need not be
 // computed, but for rows that are still to be scored.
 uint32_t Engine::State::AdoptPrefix(RequestId id, SeqId seq) {
+  if (config.slot_runs) return 0;  // a slot's pages are its own
   const LiveRequest& request = *live.find(id)->second;
   std::span<const TokenId> tokens = request.tokens;
   const uint32_t num_scored = scheduler.num_scored_rows(id);

@@ -43,6 +43,8 @@ struct RigOptions {
   uint32_t max_queued = 4096;
   uint64_t scatter_seed = 0;
   bool prefix_cache = true;
+  bool slot_runs = false;
+  bool placement = true;
   uint64_t kv_keep_bytes = 32u << 20;
   bool poison = true;
   bool panel_hints = true;
@@ -64,6 +66,7 @@ inline std::unique_ptr<Engine> MakeEngine(const RigOptions& options, Clock& cloc
                               .max_seq_tokens = options.max_seq_tokens,
                               .kv_keep_bytes = options.kv_keep_bytes,
                               .poison_freed = options.poison,
+                              .placement = options.placement,
                               .scatter_seed = options.scatter_seed});
   KVRM_CHECK(pager.ok(), "a rig's pager can be made");
   std::unique_ptr<Executor> executor =
@@ -81,6 +84,7 @@ inline std::unique_ptr<Engine> MakeEngine(const RigOptions& options, Clock& cloc
                                 .mixed_prompt_rows = options.mixed_prompt_rows,
                                 .max_itl_us = options.max_itl_us,
                                 .prefix_cache = options.prefix_cache,
+                                .slot_runs = options.slot_runs,
                                 .validate_each_step = options.validate,
                                 .step_samples = options.step_samples,
                                 .stolen_us = options.stolen_us},

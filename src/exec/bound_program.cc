@@ -129,12 +129,19 @@ Result<std::unique_ptr<BoundProgram>> BoundProgram::Create(const Program& progra
                                                            const KvGeometry& geometry,
                                                            std::byte* const* kv_base,
                                                            const Arena& arena) {
-  KVRM_CHECK(arena.bytes() >= program.arena_bytes, "I1: the arena holds the program");
   auto bound = std::unique_ptr<BoundProgram>(new BoundProgram);
   KVRM_ASSIGN_OR_RETURN(bound->memory_, Arena::Create(program.ops.size() * sizeof(BoundOp)));
   bound->num_ops_ = static_cast<uint32_t>(program.ops.size());
-  bound->capacity_ = program.capacity;
-  for (uint32_t i = 0; i < bound->num_ops_; ++i) {
+  KVRM_RETURN_IF_ERROR(bound->Bind(program, model, geometry, kv_base, arena));
+  return bound;
+}
+
+Status BoundProgram::Bind(const Program& program, const Model& model, const KvGeometry& geometry,
+                          std::byte* const* kv_base, const Arena& arena) {
+  KVRM_CHECK(arena.bytes() >= program.arena_bytes, "I1: the arena holds the program");
+  KVRM_CHECK(program.ops.size() == num_ops_, "I1: a program is bound to plans of one graph");
+  capacity_ = program.capacity;
+  for (uint32_t i = 0; i < num_ops_; ++i) {
     const Op& op = program.ops[i];
     BoundOp b{};
     b.kind = op.kind;
@@ -170,9 +177,9 @@ Result<std::unique_ptr<BoundProgram>> BoundProgram::Create(const Program& progra
     KVRM_CHECK(op.weight == WeightRole::kNone || b.weights != nullptr,
                "a graph names weights that its model has");
     KVRM_RETURN_IF_ERROR(CheckShapes(program, op, b));
-    bound->mutable_ops()[i] = b;
+    mutable_ops()[i] = b;
   }
-  return bound;
+  return Ok();
 }
 
 }  // namespace kvrm

@@ -66,6 +66,10 @@ class BoundProgram {
                                                       const KvGeometry& geometry,
                                                       std::byte* const* kv_base,
                                                       const Arena& arena);
+  // Binds another plan of the same graph, in the same memory: what an executor without fixed shapes
+  // does in every step. Not while a worker runs, nor once it is read-only.
+  Status Bind(const Program& program, const Model& model, const KvGeometry& geometry,
+              std::byte* const* kv_base, const Arena& arena);
   const BoundOp* ops() const { return reinterpret_cast<const BoundOp*>(memory_->data()); }
   uint32_t num_ops() const { return num_ops_; }
   const ProgramCapacity& capacity() const { return capacity_; }

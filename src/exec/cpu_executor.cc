@@ -69,6 +69,12 @@ class CpuExecutor final : public Executor {
   void TakeStepSamples();
   ProgramKind Choose(uint32_t num_rows) const;
   StepResult Run(ProgramKind kind, const FrameView& frame, ReplayTrace* trace);
+  StepResult Run(const BoundProgram& program, const FrameView& frame, ReplayTrace* trace);
+  void PlanExactly(const FrameHead& head);
+  // Token places that a slot's table covers at least.
+  uint32_t TableTokens() const {
+    return config_.kv_width == KvWidth::kLive ? 0 : config_.max_seq_tokens;
+  }
   static void RunRegion(void* arg, uint32_t worker);
   void DispatchMutant(BoundOp op, uint32_t index, ops::Scratch scratch, ReplayTrace* trace);
 
@@ -83,6 +89,8 @@ class CpuExecutor final : public Executor {
   std::unique_ptr<Arena> scratch_;  // [threads] of scratch_bytes_
   uint64_t scratch_bytes_ = 0;
   std::unique_ptr<BoundProgram> programs_[kNumPrograms];
+  Graph graph_;                          // exact_shapes: what each replay plans anew
+  std::unique_ptr<BoundProgram> exact_;  // exact_shapes: of the step at hand
   uint64_t warm_hash_[kNumPrograms] = {};
   std::unique_ptr<StepTables> step_;
   std::unique_ptr<WorkCursor[]> cursors_;
@@ -129,6 +137,7 @@ Status CpuExecutor::Init() {
   step.max_logits = info_.max_logits;
   step.max_slots = config_.max_slots;
   step.max_seq_tokens = config_.max_seq_tokens;
+  step.kv_width = config_.kv_width;
   step.num_threads = pool_.num_threads();
   step.num_heads = m.num_heads;
   step.num_kv_heads = m.num_kv_heads;
@@ -192,17 +201,21 @@ Status CpuExecutor::BuildConstants() {
 
 Status CpuExecutor::BuildPrograms() {
   const bool integer = model_.head().encoding != Encoding::kF32;
-  const Graph graph = BuildGraph(model_.config(), config_.geometry, integer);
+  graph_ = BuildGraph(model_.config(), config_.geometry, integer);
   Program programs[kNumPrograms];
   uint64_t arena_bytes = 0;
   for (uint32_t i = 0; i < kNumPrograms; ++i) {
-    programs[i] = PlanProgram(graph, {info_.max_rows[i], info_.max_logits});
+    programs[i] = PlanProgram(graph_, {info_.max_rows[i], info_.max_logits});
     arena_bytes = std::max(arena_bytes, programs[i].arena_bytes);
   }
   KVRM_ASSIGN_OR_RETURN(arena_, Arena::Create(arena_bytes));
   for (uint32_t i = 0; i < kNumPrograms; ++i) {
     KVRM_ASSIGN_OR_RETURN(programs_[i], BoundProgram::Create(programs[i], model_, config_.geometry,
                                                              config_.kv_base, *arena_));
+  }
+  if (config_.exact_shapes) {
+    KVRM_ASSIGN_OR_RETURN(exact_, BoundProgram::Create(programs[0], model_, config_.geometry,
+                                                       config_.kv_base, *arena_));
   }
   num_cursors_ = programs_[0]->num_ops();
   cursors_ = std::make_unique<WorkCursor[]>(num_cursors_);
@@ -218,7 +231,8 @@ Status CpuExecutor::BuildPrograms() {
 
 void CpuExecutor::WarmUp() {
   KVRM_CHECK(!warm_, "I1: warm-up runs once");
-  WarmUpFrame frame(config_.geometry, info_.max_rows[kNumPrograms - 1], info_.max_logits);
+  WarmUpFrame frame(config_.geometry, info_.max_rows[kNumPrograms - 1], info_.max_logits,
+                    /*max_position=*/0, TableTokens());
   for (uint32_t i = 0; i < kNumPrograms; ++i) {
     for (const uint32_t rows : {0u, 1u, info_.max_rows[i]}) {
       ReplayTrace trace;
@@ -243,7 +257,7 @@ void CpuExecutor::TakeStepSamples() {
   constexpr uint32_t kFar = 2048, kPieceRows = 32;
   const uint32_t widest = info_.max_rows[kNumPrograms - 1];
   const uint32_t far = std::min(kFar, config_.max_seq_tokens - 1);
-  WarmUpFrame frame(config_.geometry, widest, info_.max_logits, far);
+  WarmUpFrame frame(config_.geometry, widest, info_.max_logits, far, TableTokens());
   SystemClock clock;
   const auto take = [&](uint32_t rows, uint32_t position) {
     int64_t best_us = std::numeric_limits<int64_t>::max();
@@ -335,17 +349,26 @@ void CpuExecutor::DispatchMutant(BoundOp op, uint32_t index, ops::Scratch scratc
 }
 
 StepResult CpuExecutor::Run(ProgramKind kind, const FrameView& frame, ReplayTrace* trace) {
-  const uint32_t index = static_cast<uint32_t>(kind);
-  step_->Build(frame);
+  StepResult result = Run(*programs_[static_cast<uint32_t>(kind)], frame, trace);
+  result.program = kind;
+  return result;
+}
+
+StepResult CpuExecutor::Run(const BoundProgram& program, const FrameView& frame,
+                            ReplayTrace* trace) {
+  RowFill fill;
+  if (config_.strict_shape) {
+    fill = {program.capacity().max_rows, program.capacity().max_logits};
+  }
+  step_->Build(frame, fill);
   for (uint32_t i = 0; i < num_cursors_; ++i) {
     cursors_[i].next.store(0, std::memory_order_relaxed);
   }
-  Region region{this, programs_[index].get(), {}};
+  Region region{this, &program, {}};
   pool_.Run(&CpuExecutor::RunRegion, &region);
   *trace = region.trace;
-  const BoundOp& head = programs_[index]->ops()[programs_[index]->num_ops() - 1];
+  const BoundOp& head = program.ops()[program.num_ops() - 1];
   StepResult result;
-  result.program = kind;
   result.logits = reinterpret_cast<const float*>(head.out);
   result.logits_stride = static_cast<uint32_t>(head.out_stride / sizeof(float));
   result.panel_max = constants_.panel_max;
@@ -354,17 +377,33 @@ StepResult CpuExecutor::Run(ProgramKind kind, const FrameView& frame, ReplayTrac
   return result;
 }
 
+// What an executor without fixed shapes does before each step: buffers planned for these rows, ops
+// bound to them.
+void CpuExecutor::PlanExactly(const FrameHead& head) {
+  const Program program =
+      PlanProgram(graph_, {std::max(head.num_rows, 1u), std::max(head.num_logits, 1u)});
+  const Status bound = exact_->Bind(program, model_, config_.geometry, config_.kv_base, *arena_);
+  KVRM_CHECK(bound.ok(), "a graph that was bound once can be bound for fewer rows");
+  ++counters_.programs_planned;
+}
+
 StepResult CpuExecutor::Replay(const FrameView& frame) {
   KVRM_CHECK(warm_, "I1: programs are warmed before the first replay");
   const ProgramKind kind = Choose(frame.head->num_rows);
   const uint32_t index = static_cast<uint32_t>(kind);
   ReplayTrace trace;
-  const StepResult result = Run(kind, frame, &trace);
+  if (config_.exact_shapes) PlanExactly(*frame.head);
+  const BoundProgram& program = config_.exact_shapes ? *exact_ : *programs_[index];
+  StepResult result = Run(program, frame, &trace);
+  result.program = kind;
   ++counters_.replays[index];
   counters_.rows += frame.head->num_rows;
+  counters_.rows_computed += step_->num_rows();
   counters_.linear_calls += trace.linear_calls();
   counters_.replay_hash[index] = trace.hash();
-  counters_.hash_mismatches += trace.hash() != warm_hash_[index] ? 1 : 0;
+  if (!config_.exact_shapes) {
+    counters_.hash_mismatches += trace.hash() != warm_hash_[index] ? 1 : 0;
+  }
   for (uint32_t i = 0; i < frame.head->num_rows; ++i) {
     counters_.nonfinite_rows += result.row_status[i] != kRowOk ? 1 : 0;
   }

@@ -7,6 +7,7 @@
 #include "base/kv_view.h"
 #include "base/worker_pool.h"
 #include "exec/executor.h"
+#include "exec/kv_width.h"
 #include "exec/op_times.h"
 #include "model/model.h"
 
@@ -34,6 +35,13 @@ struct CpuExecutorConfig {
   KvGeometry geometry;
   std::byte* kv_base[kMaxKvGroups] = {};  // base addresses of the pager's ranges
   SimdLevel simd = SimdLevel::kAuto;
+  KvWidth kv_width = KvWidth::kLive;
+  // Each replay plans a program of exactly its rows and logits, in the same memory. Law I1 does not
+  // hold then: nothing is hashed against warm-up.
+  bool exact_shapes = false;
+  // Each replay computes all rows and logits of its program: those that are not live read place 0
+  // of a live slot, and nobody reads what comes of them. Not with exact_shapes.
+  bool strict_shape = false;
   bool protect_program = false;  // program memory read-only after warm-up (tests)
   ReplayMutant mutant = ReplayMutant::kNone;
   uint32_t mutant_op = 1;  // index of the op that it breaks

@@ -45,7 +45,7 @@ void Embed(const Call& c) {
   args.panels = c.op.weights;
   args.encoding = c.op.encoding;
   args.k = c.op.k;
-  args.rows = c.step.frame().rows;
+  args.rows = c.step.rows();
   args.num_rows = c.live_rows();
   args.out = reinterpret_cast<float*>(c.op.out);
   args.out_stride = c.op.out_stride / sizeof(float);
@@ -129,7 +129,7 @@ void RopeWrite(const Call& c) {
   ops::RopeWriteArgs args;
   args.qkv = reinterpret_cast<float*>(c.op.out);
   args.stride = c.op.out_stride / sizeof(float);
-  args.rows = c.step.frame().rows;
+  args.rows = c.step.rows();
   args.write_offset = c.step.group(c.op.kv_group).write_offset.data();
   args.num_rows = c.live_rows();
   args.num_heads = c.constants.num_heads;
@@ -157,7 +157,7 @@ void Attention(const Call& c) {
   ops::AttentionArgs args;
   args.q = reinterpret_cast<const float*>(c.op.in);
   args.q_stride = c.op.in_stride / sizeof(float);
-  args.rows = frame.rows;
+  args.rows = c.step.rows();
   args.tasks = group.tasks.data();
   args.split_rows = group.split_rows.data();
   args.split_done = c.step.split_done();
@@ -175,6 +175,7 @@ void Attention(const Call& c) {
   args.scale = c.constants.attention_scale;
   args.soft_cap = c.op.soft_cap;
   args.window = c.op.window;
+  args.width = group.width;
   args.kind = c.kind();
   args.out = c.op.out;
   args.out_stride = c.op.out_stride;

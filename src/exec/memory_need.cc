@@ -29,6 +29,9 @@ uint64_t ProgramBytes(const ModelConfig& model, const CpuExecutorConfig& config,
         PlanProgram(graph, {config.max_slots + prompt_rows, /*max_logits=*/config.max_slots});
     activations = std::max(activations, program.arena_bytes);
     ops += ArenaBytes(program.ops.size() * sizeof(BoundOp));
+    if (config.exact_shapes && prompt_rows == 0) {
+      ops += ArenaBytes(program.ops.size() * sizeof(BoundOp));  // one more, bound anew each step
+    }
   }
   return ArenaBytes(activations) + ops;
 }
@@ -44,7 +47,8 @@ uint64_t StepTablesBytes(const StepTablesConfig& config) {
   const uint64_t partial_floats =
       split_rows * max_chunks * config.num_heads * (config.head_dim + 2);
   return group * config.geometry.groups.size() + config.max_logits * sizeof(uint32_t) +
-         config.max_rows + split_rows * sizeof(uint32_t) + partial_floats * sizeof(float);
+         config.max_rows * (1 + sizeof(Row)) + split_rows * sizeof(uint32_t) +
+         partial_floats * sizeof(float);
 }
 
 uint64_t CpuExecutorBytes(const ModelConfig& model, const CpuExecutorConfig& config,

@@ -22,7 +22,8 @@ TEST(MemoryNeed, OfStepTablesIsThatOfTheirVectors) {
     config.num_kv_heads = 2;
     config.head_dim = 32;
     const StepTables tables(config);
-    uint64_t bytes = config.max_logits * sizeof(uint32_t) + config.max_rows;
+    uint64_t bytes =
+        config.max_logits * sizeof(uint32_t) + config.max_rows * (sizeof(uint8_t) + sizeof(Row));
     for (uint32_t g = 0; g < 2; ++g) {
       const StepTables::Group& group = tables.group(g);
       bytes += group.write_offset.size() * sizeof(group.write_offset[0]) +

@@ -39,19 +39,21 @@ StepTables::StepTables(const StepTablesConfig& config) : config_(config) {
     group.tasks.resize(max_tasks);
     group.split_rows.resize(max_split_rows_);
   }
+  filled_.resize(config.max_rows);
   logits_rows_.resize(config.max_logits);
   row_status_.resize(config.max_rows);
   split_done_ = std::make_unique<std::atomic<uint32_t>[]>(max_split_rows_);
   partials_.resize(size_t{max_split_rows_} * max_chunks * config.num_heads * (config.head_dim + 2));
 }
 
-void StepTables::Build(const FrameView& frame) {
+void StepTables::Build(const FrameView& frame, RowFill fill) {
   frame_ = frame;
   const FrameHead& head = *frame.head;
   KVRM_CHECK(head.num_rows <= config_.max_rows, "I1: live rows within capacity");
   KVRM_CHECK(head.num_logits <= config_.max_logits, "I1: logits rows within capacity");
   CheckOffered(frame);
-  std::memset(row_status_.data(), 0, head.num_rows);
+  FillUp(fill);
+  std::memset(row_status_.data(), 0, num_rows_);
   for (uint32_t i = 0; i < head.num_rows; ++i) {
     const Row& row = frame.rows[i];
     if (row.logits_idx != kNone32) logits_rows_[row.logits_idx] = i;
@@ -62,13 +64,58 @@ void StepTables::Build(const FrameView& frame) {
     for (uint32_t s = 0; s < head.num_slots; ++s) {
       group.num_segments[frame.slots[s].slot] = frame.slots[s].num_segments[g];
     }
-    for (uint32_t i = 0; i < head.num_rows; ++i) {
-      const Row& row = frame.rows[i];
+    for (uint32_t i = 0; i < num_rows_; ++i) {
+      const Row& row = rows_[i];
       const uint32_t page = frame.SlotPages(g, row.slot)[row.kv_index / geometry.page_tokens];
       group.write_offset[i] = geometry.PageOffset(PageId{page});
     }
+    group.width = WidthOf(g);
     BuildTasks(g);
   }
+}
+
+// Rows and logits past the live ones, where a step computes all that its program holds.
+void StepTables::FillUp(RowFill fill) {
+  const FrameHead& head = *frame_.head;
+  rows_ = frame_.rows;
+  num_rows_ = head.num_rows;
+  num_logits_ = head.num_logits;
+  if (head.num_rows == 0 || fill.rows <= head.num_rows) return;
+  KVRM_CHECK(fill.rows <= config_.max_rows && fill.logits <= config_.max_logits,
+             "I1: rows that fill up a step are within capacity");
+  std::copy(frame_.rows, frame_.rows + head.num_rows, filled_.begin());
+  Row unused = frame_.rows[0];
+  unused.flags = kRowNoWrite;
+  unused.position = unused.kv_index = 0;
+  unused.logits_idx = kNone32;
+  std::fill(filled_.begin() + head.num_rows, filled_.begin() + fill.rows, unused);
+  rows_ = filled_.data();
+  num_rows_ = fill.rows;
+  for (; num_logits_ < fill.logits; ++num_logits_) logits_rows_[num_logits_] = head.num_rows;
+}
+
+// A window is what its layers read, live or not, so it needs no further width.
+uint32_t StepTables::WidthOf(uint32_t g) const {
+  const KvGroupGeometry& geometry = config_.geometry.groups[g];
+  if (config_.kv_width == KvWidth::kLive || geometry.window_tokens != 0) return 0;
+  uint32_t width = config_.max_seq_tokens;
+  if (config_.kv_width == KvWidth::kBucket) {
+    uint32_t longest = 0;
+    for (uint32_t i = 0; i < frame_.head->num_rows; ++i) {
+      longest = std::max(longest, frame_.rows[i].kv_index + 1);
+    }
+    for (const uint32_t share : {8u, 4u, 2u}) {
+      const uint32_t bucket = (config_.max_seq_tokens + share - 1) / share;
+      if (bucket < longest) continue;
+      width = bucket;
+      break;
+    }
+  }
+  for (uint32_t s = 0; s < frame_.head->num_slots; ++s) {
+    KVRM_CHECK(frame_.slots[s].num_pages[g] * geometry.page_tokens >= width,
+               "exec: a slot's table covers the width that is read");
+  }
+  return width;
 }
 
 // Frames carry what later executors and views will use. This executor must not ignore it silently:
@@ -100,12 +147,14 @@ void StepTables::BuildTasks(uint32_t g) {
   Group& group = groups_[g];
   group.num_tasks = 0;
   group.num_splits = 0;
-  const Row* rows = frame_.rows;
-  const uint32_t num_rows = frame_.head->num_rows;
+  const Row* rows = rows_;
+  const uint32_t num_rows = num_rows_;
+  const uint32_t num_live = frame_.head->num_rows;
   const uint32_t window = config_.geometry.groups[g].window_tokens;
   const auto tile_end = [&](uint32_t row) {
     uint32_t end = row + 1;
-    while (end < num_rows && end - row < ops::kMaxTaskRows && rows[end].slot == rows[row].slot) {
+    const uint32_t limit = row < num_live ? num_live : num_rows;
+    while (end < limit && end - row < ops::kMaxTaskRows && rows[end].slot == rows[row].slot) {
       ++end;
     }
     return end;
@@ -119,7 +168,8 @@ void StepTables::BuildTasks(uint32_t g) {
     const uint32_t end = tile_end(row);
     const bool alone = end - row == 1;
     if (split && alone && group.num_splits < max_split_rows_ &&
-        Chunks(rows[row].kv_index + 1) > FirstChunk(rows[row].kv_index, window) + 1) {
+        Chunks(std::max(rows[row].kv_index + 1, group.width)) >
+            FirstChunk(rows[row].kv_index, window) + 1) {
       AddSplitRow(group, row, window);
     } else {
       AddTile(group, row, end - row, window, by_head ? 1 : config_.num_kv_heads);
@@ -133,7 +183,7 @@ void StepTables::BuildTasks(uint32_t g) {
 
 void StepTables::AddTile(Group& group, uint32_t row, uint32_t count, uint32_t window,
                          uint32_t head_step) {
-  const Row* rows = frame_.rows;
+  const Row* rows = rows_;
   for (uint32_t head = 0; head < config_.num_kv_heads; head += head_step) {
     ops::AttentionTask& task = group.tasks[group.num_tasks++];
     task.row_begin = row;
@@ -142,19 +192,19 @@ void StepTables::AddTile(Group& group, uint32_t row, uint32_t count, uint32_t wi
     task.kv_head_begin = static_cast<uint16_t>(head);
     task.kv_head_end = static_cast<uint16_t>(std::min(head + head_step, config_.num_kv_heads));
     task.chunk_begin = FirstChunk(rows[row].kv_index, window);
-    task.chunk_end = Chunks(rows[row + count - 1].kv_index + 1);
+    task.chunk_end = Chunks(std::max(rows[row + count - 1].kv_index + 1, group.width));
     task.split = kNone32;
   }
 }
 
 void StepTables::AddSplitRow(Group& group, uint32_t row, uint32_t window) {
-  const Row& r = frame_.rows[row];
+  const Row& r = rows_[row];
   const uint32_t first = FirstChunk(r.kv_index, window);
-  const uint32_t end = Chunks(r.kv_index + 1);
+  const uint32_t end = Chunks(std::max(r.kv_index + 1, group.width));
   const uint32_t split = group.num_splits++;
   ops::SplitRow& split_row = group.split_rows[split];
   split_row.row = row;
-  split_row.num_chunks = end;
+  split_row.num_chunks = Chunks(r.kv_index + 1);
   split_row.partial_begin = split * Chunks(config_.max_seq_tokens);
   split_row.num_tasks = 0;
   for (uint32_t chunk = first; chunk < end; ++chunk) {

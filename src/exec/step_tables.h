@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/kv_view.h"
+#include "exec/kv_width.h"
 #include "frame/frame.h"
 #include "ops/op_args.h"
 
@@ -20,16 +21,23 @@ struct StepTablesConfig {
   uint32_t max_logits = 0;
   uint32_t max_slots = 0;
   uint32_t max_seq_tokens = 0;
+  KvWidth kv_width = KvWidth::kLive;
   uint32_t num_threads = 1;
   uint32_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+};
+
+struct RowFill {
+  uint32_t rows = 0, logits = 0;
 };
 
 class StepTables {
  public:
   explicit StepTables(const StepTablesConfig& config);
 
-  // Requires: the frame is sound (ValidateFrame) and within the capacities of the config.
-  void Build(const FrameView& frame);
+  // Requires: the frame is sound (ValidateFrame) and within the capacities of the config. `fill`:
+  // rows and logits that are computed, live or not, once any is live; those past the live ones read
+  // place 0 of the first live row's slot and write nothing.
+  void Build(const FrameView& frame, RowFill fill = {});
 
   struct Group {
     std::vector<uint64_t> write_offset;     // [max_rows] of the page a row writes
@@ -38,11 +46,13 @@ class StepTables {
     std::vector<ops::SplitRow> split_rows;
     uint32_t num_tasks = 0;
     uint32_t num_splits = 0;
+    uint32_t width = 0;  // token places that its attention reads; 0 = what rows see
   };
 
   const FrameView& frame() const { return frame_; }
-  uint32_t num_rows() const { return frame_.head->num_rows; }
-  uint32_t num_logits() const { return frame_.head->num_logits; }
+  const Row* rows() const { return rows_; }  // [num_rows] the frame's, then those that fill up
+  uint32_t num_rows() const { return num_rows_; }      // computed
+  uint32_t num_logits() const { return num_logits_; }  // computed
   const Group& group(uint32_t g) const { return groups_[g]; }
   const uint32_t* logits_rows() const { return logits_rows_.data(); }  // [num_logits] row of each
   uint8_t* row_status() { return row_status_.data(); }                 // [max_rows]
@@ -51,6 +61,8 @@ class StepTables {
 
  private:
   void CheckOffered(const FrameView& frame) const;
+  void FillUp(RowFill fill);
+  uint32_t WidthOf(uint32_t g) const;
   void BuildTasks(uint32_t g);
   void AddTile(Group& group, uint32_t row, uint32_t count, uint32_t window, uint32_t head_step);
   void AddSplitRow(Group& group, uint32_t row, uint32_t window);
@@ -58,6 +70,9 @@ class StepTables {
   StepTablesConfig config_;
   uint32_t max_split_rows_ = 0;
   FrameView frame_;
+  const Row* rows_ = nullptr;
+  uint32_t num_rows_ = 0, num_logits_ = 0;
+  std::vector<Row> filled_;  // [max_rows] where rows are filled up
   std::vector<Group> groups_;
   std::vector<uint32_t> logits_rows_;
   std::vector<uint8_t> row_status_;

@@ -13,11 +13,13 @@ namespace kvrm {
 class WarmUpFrame {
  public:
   // `max_position`: the furthest place of a row; each page before it is the null page.
+  // `table_tokens`: that the slot's table covers at least, wherever its rows stand.
   WarmUpFrame(const KvGeometry& geometry, uint32_t max_rows, uint32_t max_logits,
-              uint32_t max_position = 0)
-      : geometry_(geometry), max_logits_(max_logits), rows_(max_rows) {
+              uint32_t max_position = 0, uint32_t table_tokens = 0)
+      : geometry_(geometry), max_logits_(max_logits), table_tokens_(table_tokens), rows_(max_rows) {
     for (const KvGroupGeometry& group : geometry.groups) {
-      max_pages_ = std::max(max_pages_, max_position / group.page_tokens + 1);
+      const uint32_t end = std::max(max_position + 1, table_tokens);
+      max_pages_ = std::max(max_pages_, (end + group.page_tokens - 1) / group.page_tokens);
     }
     segments_.resize(geometry.groups.size() * max_pages_);
     dense_.resize(geometry.groups.size() * max_pages_, kNullPage.value);
@@ -61,8 +63,8 @@ class WarmUpFrame {
     slot_.num_rows = num_rows;
     for (uint32_t g = 0; g < groups; ++g) {
       const uint32_t page_tokens = geometry_.groups[g].page_tokens;
-      slot_.num_tokens[g] = num_tokens;
-      slot_.num_pages[g] = (num_tokens + page_tokens - 1) / page_tokens;
+      slot_.num_tokens[g] = std::max(num_tokens, table_tokens_);
+      slot_.num_pages[g] = (slot_.num_tokens[g] + page_tokens - 1) / page_tokens;
       slot_.num_segments[g] = slot_.num_pages[g];
     }
     head_.magic = kFrameMagic;
@@ -85,6 +87,7 @@ class WarmUpFrame {
 
   const KvGeometry geometry_;
   const uint32_t max_logits_;
+  const uint32_t table_tokens_;
   uint32_t max_pages_ = 1;
   FrameHead head_{};
   SlotHead slot_{};

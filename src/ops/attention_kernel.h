@@ -155,27 +155,32 @@ inline void FetchKeys(const AttentionArgs& args, const ChunkPages& pages, uint32
 }
 
 // Runs all chunks of `task`: all KV heads of one chunk, which lie side by side in its pages, then
-// those of the next. While one is computed the keys of the one after it are fetched.
+// those of the next. While one is computed the keys of the one after it are fetched. With a width
+// each chunk may have a second view, whose (m, l, o) no one is told: so a width changes no bit.
 template <KvFormat kFormat, class Sink>
 inline void RunChunks(const AttentionArgs& args, const AttentionTask& task,
                       const AttentionScratch& scratch, Sink&& sink) {
   if (task.chunk_begin >= task.chunk_end) return;
   ChunkView views[2];
-  views[0] = ViewChunk(args, task, task.chunk_begin);
+  const uint32_t step = args.width == 0 ? 2 : 1;
+  const uint32_t end = 2 * task.chunk_end;
+  views[0] = ViewChunk(args, task, 2 * task.chunk_begin);
   FetchKeys<kFormat>(args, views[0].pages, task.kv_head_begin);
   if constexpr (kFormat == KvFormat::kInt8) EncodeQueries(args, task, scratch.codes);
-  for (uint32_t chunk = task.chunk_begin; chunk < task.chunk_end; ++chunk) {
-    const ChunkView& view = views[(chunk - task.chunk_begin) % 2];
-    ChunkView& next = views[(chunk - task.chunk_begin + 1) % 2];
-    const bool last_chunk = chunk + 1 == task.chunk_end;
-    if (!last_chunk) next = ViewChunk(args, task, chunk + 1);
+  uint32_t turn = 0;
+  for (uint32_t at = 2 * task.chunk_begin; at < end; at += step, turn ^= 1) {
+    const ChunkView& view = views[turn];
+    ChunkView& next = views[turn ^ 1];
+    const bool last_view = at + step >= end;
+    if (!last_view) next = ViewChunk(args, task, at + step);
     for (uint32_t kv_head = task.kv_head_begin; kv_head < task.kv_head_end; ++kv_head) {
       const bool last_head = kv_head + 1 == task.kv_head_end;
-      const ChunkPages* after = !last_head ? &view.pages : !last_chunk ? &next.pages : nullptr;
+      const ChunkPages* after = !last_head ? &view.pages : !last_view ? &next.pages : nullptr;
       const uint32_t head_after = last_head ? task.kv_head_begin : kv_head + 1;
-      RunChunk<kFormat>(
-          args, task, kv_head, view, {after, KeyOffset<kFormat>(args, head_after)}, scratch,
-          [&](uint32_t i, float m, float l, const float* o) { sink(chunk, kv_head, i, m, l, o); });
+      RunChunk<kFormat>(args, task, kv_head, view, {after, KeyOffset<kFormat>(args, head_after)},
+                        scratch, [&](uint32_t i, float m, float l, const float* o) {
+                          if (!view.behind) sink(view.chunk, kv_head, i, m, l, o);
+                        });
     }
   }
 }

@@ -64,27 +64,43 @@ inline Visible VisibleIn(const AttentionArgs& args, const Row& row, uint32_t chu
   return {oldest > begin ? oldest - begin : 0, live};
 }
 
-// What the rows of a task see of one chunk.
+// The places behind those that a row sees, up to args.width: read, and counted nowhere.
+inline Visible BehindIn(const AttentionArgs& args, const Row& row, uint32_t chunk) {
+  const uint32_t begin = chunk * kChunkTokens;
+  const uint32_t live = row.kv_index + 1;
+  const uint32_t first = live > begin ? live - begin : 0;
+  if (args.width <= begin || first >= kChunkTokens) return {0, 0};
+  const uint32_t end = args.width - begin < kChunkTokens ? args.width - begin : kChunkTokens;
+  return first < end ? Visible{first, end} : Visible{0, 0};
+}
+
+// What the rows of a task see of one chunk, or what lies behind that.
 struct ChunkView {
+  uint32_t chunk;
+  bool behind;
   Visible seen[kMaxTaskRows];
   uint32_t num_queries;  // that see any of it
   ChunkPages pages;      // of what they see together; none when num_queries is 0
 };
 
-inline ChunkView ViewChunk(const AttentionArgs& args, const AttentionTask& task, uint32_t chunk) {
+// View `at`: chunk at / 2; the odd ones are of what lies behind.
+inline ChunkView ViewChunk(const AttentionArgs& args, const AttentionTask& task, uint32_t at) {
   ChunkView view;
+  view.chunk = at / 2;
+  view.behind = at % 2 != 0;
   view.num_queries = 0;
   view.pages.begin = view.pages.end = 0;
   uint32_t least = kChunkTokens;
   uint32_t most = 0;
   for (uint32_t r = 0; r < task.num_rows; ++r) {
-    view.seen[r] = VisibleIn(args, args.rows[task.row_begin + r], chunk);
+    const Row& row = args.rows[task.row_begin + r];
+    view.seen[r] = view.behind ? BehindIn(args, row, view.chunk) : VisibleIn(args, row, view.chunk);
     if (view.seen[r].end == 0) continue;
     view.num_queries += args.num_heads / args.num_kv_heads;
     least = view.seen[r].first < least ? view.seen[r].first : least;
     most = view.seen[r].end > most ? view.seen[r].end : most;
   }
-  if (most != 0) view.pages = FindPages(args, task.slot, chunk, least, most);
+  if (most != 0) view.pages = FindPages(args, task.slot, view.chunk, least, most);
   return view;
 }
 

@@ -169,6 +169,53 @@ TEST(Attention, SegmentsDoNotShow) {
   }
 }
 
+// A backend of fixed width reads places that no row sees yet. They are NaN here, and change no bit,
+// in whole tasks and in split ones.
+TEST(Attention, AWidthChangesNoBit) {
+  std::mt19937 rng(77);
+  for (uint32_t repeat = 0; repeat < 60; ++repeat) {
+    Shape shape = RandomShape(rng);
+    shape.window = 0;
+    const uint32_t tokens = 40 + rng() % 700;
+    const uint32_t rows = 1 + rng() % kMaxTaskRows;
+    World world(shape, tokens, rows, repeat);
+    const uint32_t live = rows + rng() % (tokens - rows);
+    for (uint32_t r = 0; r < rows; ++r) world.rows[r].kv_index = live - rows + r;
+    const size_t seen = size_t{live} * shape.num_kv_heads * shape.head_dim;
+    std::fill(world.keys.begin() + static_cast<ptrdiff_t>(seen), world.keys.end(), kNaN);
+    std::fill(world.values.begin() + static_cast<ptrdiff_t>(seen), world.values.end(), kNaN);
+    world.Fill();
+    const Split split = RandomSplit(world, shape.num_kv_heads);
+    for (const KernelTable* machine : VectorMachines()) {
+      world.read_width = 0;
+      const auto want = world.Run(*machine, world.Whole());
+      for (const uint32_t width : {live, live + 1, (live + tokens) / 2, tokens}) {
+        world.read_width = std::min(width, tokens);
+        const std::string name = Describe(*machine, shape, tokens, rows);
+        EXPECT_TRUE(SameBytes(world.Run(*machine, world.Whole()), want)) << name;
+        EXPECT_TRUE(SameBytes(world.Run(*machine, split.tasks, split.rows), want)) << name;
+      }
+    }
+  }
+}
+
+// And it is really read: where the places behind lie at no address, the process ends.
+TEST(AttentionDeathTest, AWidthIsRead) {
+  for (const KvFormat format : kKvFormats) {
+    World world({.format = format}, 600, 1, 3);
+    world.rows[0].kv_index = 20;
+    for (Segment& segment : world.segments) {
+      if (segment.first_token > 500) segment.offset_bytes = uint64_t{1} << 60;
+    }
+    for (const KernelTable* machine : VectorMachines()) {
+      world.read_width = 0;
+      world.Run(*machine, world.Whole());
+      world.read_width = 600;
+      EXPECT_DEATH(world.Run(*machine, world.Whole()), "") << machine->name;
+    }
+  }
+}
+
 TEST(Attention, TaskWritesItsOwnHeadsAndRowsOnly) {
   Shape shape;
   shape.num_kv_heads = 3;

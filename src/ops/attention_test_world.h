@@ -167,6 +167,7 @@ class World {
     args.scale = scale;
     args.soft_cap = shape_.soft_cap;
     args.window = shape_.window;
+    args.width = read_width;
     args.kind = shape_.kind;
     args.out = out.data();
     args.out_stride = OutStride();
@@ -237,12 +238,10 @@ class World {
     }
     uint32_t token = 0;
     for (size_t i = 0; i < lengths.size(); ++i) {
-      Segment s{};
-      s.offset_bytes = place[i] * PageBytes();
-      s.first_token = token;
-      s.num_pages = lengths[i];
-      s.row_mask = ~uint64_t{0};
-      segments.push_back(s);
+      segments.push_back({.offset_bytes = place[i] * PageBytes(),
+                          .first_token = token,
+                          .num_pages = lengths[i],
+                          .row_mask = ~uint64_t{0}});
       token += lengths[i] * kPageTokens;
     }
   }
@@ -294,6 +293,7 @@ class World {
   std::vector<Row> rows;
   std::vector<float> keys, values, queries;
   float scale = 0.25f;
+  uint32_t read_width = 0;
 };
 
 }  // namespace kvrm::ops::testing

@@ -144,6 +144,9 @@ struct AttentionArgs {
   float scale;
   float soft_cap;   // 0 = none
   uint32_t window;  // 0 = none; else tokens seen, the current one included
+  // Token places that every row reads, as a backend of fixed width must: those behind what it sees
+  // are computed and thrown away, whatever bytes they hold. 0 = none of them. Segments cover them.
+  uint32_t width;
   ActivationKind kind;
   std::byte* out;     // [num_rows] activation rows of width num_heads * head_dim
   size_t out_stride;  // bytes

@@ -5,6 +5,16 @@
 #include "pager/pager_state.h"
 
 namespace kvrm {
+namespace {
+
+// Without placement: the next page, wherever it lies.
+PagePool::Request OnePage(PagePool::Request request) {
+  request.after.reset();
+  request.count = request.run_count = 1;
+  return request;
+}
+
+}  // namespace
 
 Pager::State::Growth Pager::State::GrowthOf(uint32_t group, uint32_t slot, uint32_t num_tokens,
                                             uint32_t hint_tokens) const {
@@ -94,7 +104,8 @@ void Pager::State::Grow(uint32_t group, uint32_t slot, const Growth& growth, uin
   PageTables& tables = groups[group].tables;
   // Its next page, and nobody knows how many follow. The first page of a short prompt does not
   // count: many of them would lie far apart, and hold superblocks that other groups need.
-  const bool decodes = growth.pages == 1 && growth.pages_in_all == 1 && tables.num_pages(slot) > 0;
+  const bool decodes = config.placement && growth.pages == 1 && growth.pages_in_all == 1 &&
+                       tables.num_pages(slot) > 0;
   if (growth.copies_last) CopyLastPage(group, slot, kept);
   for (uint32_t done = 0; done < growth.pages;) {
     PagePool::Request request;
@@ -105,6 +116,7 @@ void Pager::State::Grow(uint32_t group, uint32_t slot, const Growth& growth, uin
     request.run_count = growth.pages_in_all - done;
     request.likely_count = decodes ? kSoftRunPages : 0;
     request.spendable_bytes = spendable_bytes() - kept;
+    if (!config.placement) request = OnePage(request);
     const PageRun soft = UseSoftRun(group, slot, request.count);
     const PageRun run = soft.count > 0 ? soft : TakeRun(group, slot, request);
     const uint32_t index = tables.num_pages(slot);
@@ -144,6 +156,7 @@ void Pager::State::CopyLastPage(uint32_t group, uint32_t slot, uint64_t kept) {
     request.after = tables.Pages(slot)[index - 1];
   }
   request.spendable_bytes = spendable_bytes() - kept;
+  if (!config.placement) request = OnePage(request);
   const PageRun copy = TakeRun(group, slot, request);
   tables.Replace(slot, index, copy.page);
   pool.DropReference({shared, 1}, step_epoch());

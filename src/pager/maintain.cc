@@ -14,6 +14,21 @@ bool Pager::Maintain(Load load) {
   return done;
 }
 
+void Pager::ReturnMemory(SeqId seq) {
+  const uint32_t slot = state_->SlotOf(seq);
+  (void)state_->Find(seq);
+  for (State::Group& group : state_->groups) {
+    const uint32_t end = group.tables.num_pages(slot);
+    for (uint32_t begin = group.tables.first(slot); begin < end;) {
+      const PageRun run = group.tables.RunAt(slot, begin, end);
+      KVRM_CHECK(run.holes() || group.pool.HasOneOwner(run.page),
+                 "ReturnMemory of pages that others read");
+      if (!run.holes()) group.pool.ReturnMemory(run);
+      begin += run.count;
+    }
+  }
+}
+
 // ---- under load
 
 uint64_t Pager::State::populated_bytes() const {

@@ -41,6 +41,7 @@ class PagePool {
   struct Options {
     bool poison_freed = false;
     uint64_t scatter_seed = 0;  // 0 = placement on
+    bool lazy_memory = false;   // the first writes bring a superblock's memory
   };
   // Takes superblock 0 and, in it, the null page. Requires: `range` holds whole superblocks.
   PagePool(const KvGroupGeometry& geometry, VirtualRange range, const Options& options);
@@ -141,6 +142,8 @@ class PagePool {
   // empty: addresses of the others do not change. Populates one superblock that TakeRun will need
   // next. Requires: one is absent.
   void PopulateSpare();
+  // Returns the memory of pages that stay what they are: they read as zeros until written.
+  void ReturnMemory(PageRun run);
   // Returns the memory of one spare, or of one empty superblock, to the system. Never superblock
   // 0's, which holds the null page. False: there is none.
   bool GiveBackSpare();

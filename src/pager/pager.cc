@@ -101,7 +101,10 @@ Result<std::unique_ptr<Pager>> Pager::Create(const PagerConfig& config) {
       if (group.kind == KvGroupKind::kFull) {
         max_pages = std::min(max_pages, superblocks * group.pages_per_superblock);
       }
-      groups.push_back({PagePool(group, std::move(range), {config.poison_freed, seed}),
+      groups.push_back({PagePool(group, std::move(range),
+                                 {.poison_freed = config.poison_freed,
+                                  .scatter_seed = seed,
+                                  .lazy_memory = config.lazy_memory}),
                         PageTables(config.max_slots, static_cast<uint32_t>(max_pages),
                                    group.pages_per_superblock,
                                    /*slides=*/group.kind == KvGroupKind::kSliding)});

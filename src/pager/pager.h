@@ -51,6 +51,12 @@ struct PagerConfig {
   bool prefix_index = true;            // false: IndexPrefix and MatchPrefix find nothing
   uint64_t kv_keep_bytes = 32u << 20;  // cached pages that stay when idle (Maintain)
   bool poison_freed = false;  // fill freed pages with NaN bytes (0xFF); tests, check tier >= 2
+  // False: pages are taken one at a time, wherever one is free: no runs, no soft pages
+  // (comparisons).
+  bool placement = true;
+  // True: superblocks get their memory from the first writes to them, not ahead of need, and
+  // ReturnMemory gives it back (comparisons).
+  bool lazy_memory = false;
   // Test hook: permutes the order in which free pages are chosen so that no sequence gets two
   // adjacent pages. 0 = off (placement on), else a seed.
   uint64_t scatter_seed = 0;
@@ -175,6 +181,10 @@ class Pager {
   enum class Load : uint8_t { kBusy, kIdle };
   static constexpr uint32_t kEvictPages = 64;
   bool Maintain(Load load = Load::kBusy);
+  // The contents of `seq`'s pages are not wanted any more, though it keeps the pages: their memory
+  // goes back to the system, and they read as zeros until they are written. No edit, so no rollback
+  // brings them back. Requires: no other sequence and no index entry names them.
+  void ReturnMemory(SeqId seq);
 
   // ---- queries (of the edited, not yet committed state)
   uint32_t num_tokens(SeqId seq) const;

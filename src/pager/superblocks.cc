@@ -38,7 +38,9 @@ void PagePool::PopulateSpare() {
   KVRM_CHECK(!absent_.empty(), "PAGER-5: the range has no superblock left");
   const SuperblockId id = absent_.back();
   absent_.pop_back();
-  range_.Populate(id.value * geometry_.superblock_bytes, geometry_.superblock_bytes);
+  if (!options_.lazy_memory) {
+    range_.Populate(id.value * geometry_.superblock_bytes, geometry_.superblock_bytes);
+  }
   spares_.insert(spares_.begin(), id);  // those that there are come first
   ++populated_;
 }
@@ -57,6 +59,17 @@ bool PagePool::GiveBackEmpty() {
   Discard(spares_.back());
   spares_.pop_back();
   return true;
+}
+
+void PagePool::ReturnMemory(PageRun run) {
+  const uint64_t offset = geometry_.PageOffset(run.page);
+  if (run.count == geometry_.pages_per_superblock) {  // one piece instead of one a part
+    return range_.Discard(offset, geometry_.superblock_bytes);
+  }
+  for (uint32_t part = 0; part < geometry_.num_parts; ++part) {
+    range_.Discard(offset + part * geometry_.part_stride_bytes(),
+                   run.count * geometry_.part_page_bytes);
+  }
 }
 
 void PagePool::Discard(SuperblockId id) {

@@ -43,7 +43,7 @@ void Scheduler::State::BeginPlan(Pager& pager) {
 // Leaves the plan, and with the step's success the scheduler. A running one gives its pages back.
 void Scheduler::State::Drop(Entries& source, EntryRef entry, Pager& pager) {
   MoveTo(Move::Kind::kDrop, source, entry, gone, gone.end());
-  if (entry->running) pager.Close(entry->seq);
+  if (entry->running) LeaveSequence(entry->seq, pager);
   entry->running = false;
   plan.unserviceable.push_back(entry->id);
   index.erase(entry->id);
@@ -233,6 +233,7 @@ void Scheduler::State::PlanPromptRows(Pager& pager) {
 // running prompts are still to take and a page of growth for each running sequence. The margin
 // keeps a request from being admitted only to be preempted (B019).
 bool Scheduler::State::HasRoomFor(const Entry& head, const Pager& pager) const {
+  if (config.slot_runs) return true;  // a slot is room
   const KvGeometry& geometry = pager.geometry();
   uint64_t wanted = PagesFor(geometry, uint64_t{head.num_known} + 1);
   for (const Entry& entry : running) {
@@ -259,7 +260,7 @@ bool Scheduler::State::Admit(Pager& pager) {
   if (queue.empty() || running.size() >= config.max_slots) return false;
   const EntryRef head = queue.begin();
   if (!running.empty() && !(HasRoomFor(*head, pager) && KeepsGap(*head))) return false;
-  const std::optional<SeqId> seq = pager.Open();
+  const std::optional<SeqId> seq = TakeSequence(pager);
   if (!seq.has_value()) return false;  // the slot of a sequence that ended is free after this step
   MoveTo(Move::Kind::kAdmit, queue, head, running, running.end());
   head->running = true;
@@ -311,7 +312,7 @@ SchedEntryRef Scheduler::State::Victim() {
 
 void Scheduler::State::Preempt(EntryRef victim, Pager& pager) {
   MoveTo(Move::Kind::kPreempt, running, victim, queue, QueueBefore(victim->priority));
-  pager.Close(victim->seq);
+  LeaveSequence(victim->seq, pager);
   victim->running = false;
   victim->was_preempted = true;
   victim->num_computed = victim->num_adopted = 0;

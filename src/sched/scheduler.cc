@@ -13,6 +13,34 @@ SchedEntryRef Scheduler::State::Find(RequestId id) {
   return it->second;
 }
 
+std::optional<SeqId> Scheduler::State::TakeSequence(Pager& pager) {
+  if (!config.slot_runs) return pager.Open();
+  if (idle_runs.empty()) return std::nullopt;
+  const SeqId seq = idle_runs.back();
+  idle_runs.pop_back();
+  return seq;
+}
+
+void Scheduler::State::LeaveSequence(SeqId seq, Pager& pager) {
+  if (config.slot_runs) {
+    idle_runs.push_back(seq);
+  } else {
+    pager.Close(seq);
+  }
+}
+
+bool Scheduler::OpenSlotRuns(Pager& pager, uint32_t num_tokens) {
+  State& s = *state_;
+  KVRM_CHECK(s.config.slot_runs && s.idle_runs.empty(), "slot runs are asked for, and opened once");
+  for (uint32_t slot = 0; slot < s.config.max_slots; ++slot) {
+    const std::optional<SeqId> seq = pager.Open();
+    KVRM_CHECK(seq.has_value(), "SCHED-2: the pager has as many slots");
+    if (pager.Reserve(*seq, num_tokens, num_tokens).status != ReserveStatus::kOk) return false;
+    s.idle_runs.push_back(*seq);
+  }
+  return true;
+}
+
 void Scheduler::State::MoveTo(Move::Kind kind, Entries& source, EntryRef entry, Entries& target,
                               EntryRef where) {
   moves.push_back({kind, entry, *entry, &source, std::next(entry)});
@@ -47,6 +75,7 @@ Scheduler::Scheduler(const SchedulerConfig& config) : state_(std::make_unique<St
   s.moves.reserve(size_t{4} * config.max_slots);
   s.closed.reserve(size_t{2} * config.max_slots);
   s.to_close.reserve(size_t{2} * config.max_slots);
+  s.idle_runs.reserve(config.max_slots);
 }
 Scheduler::~Scheduler() = default;
 
@@ -74,8 +103,8 @@ void Scheduler::Remove(RequestId id, Pager& pager) {
   const SchedEntryRef entry = it->second;
   s.index.erase(it);
   if (entry->running) {
-    pager.Close(entry->seq);
-    s.closed.push_back(entry->seq);
+    s.LeaveSequence(entry->seq, pager);
+    if (!s.config.slot_runs) s.closed.push_back(entry->seq);
     s.running.erase(entry);
     return;
   }
@@ -139,6 +168,8 @@ void Scheduler::OnStepRolledBack() {
                            : it->kind == Kind::kPreempt ? s.queue
                                                         : s.gone;
     it->source->splice(it->next, now_in, it->entry);
+    const bool took_a_run = s.config.slot_runs && it->kind == Kind::kAdmit;
+    if (took_a_run) s.idle_runs.push_back(it->entry->seq);
     *it->entry = it->before;
     if (it->kind != Kind::kDrop) continue;
     s.index.emplace(it->entry->id, it->entry);

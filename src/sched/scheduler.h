@@ -42,7 +42,10 @@ struct SchedulerConfig {
   uint32_t mixed_prompt_rows = 64;  // most prompt rows in a step that decodes too
   uint32_t chunk_rows = 0;  // most prompt rows of one sequence in a step; 0 = no further bound
   uint32_t max_logits = 0;  // most rows with logits in a step, at least max_slots; 0 = max_slots
-  uint32_t prompt_quantum = 256;         // prompt rows of a turn
+  uint32_t prompt_quantum = 256;  // prompt rows of a turn
+  // Each slot has one sequence, reserved once at its full length (OpenSlotRuns) and handed from
+  // request to request: nobody waits for pages, nobody is preempted, nothing is shared.
+  bool slot_runs = false;
   int64_t max_step_us = 0;               // gap budget of a step that decodes; 0 = none
   std::vector<StepSample> step_samples;  // of the cost model; none: mixed_prompt_rows rules
 };
@@ -93,6 +96,10 @@ class Scheduler {
  public:
   explicit Scheduler(const SchedulerConfig& config);
   ~Scheduler();
+
+  // With slot_runs, once, before the first plan and inside a step of its own: opens the sequence of
+  // each slot and reserves `num_tokens` places for it. False: the pager has no room for all.
+  bool OpenSlotRuns(Pager& pager, uint32_t num_tokens);
 
   // Queues a request whose known tokens (prompt) number `num_tokens` >= 1. Higher priorities come
   // first and are preempted last; equals queue in the order in which they came, but for one that

@@ -61,6 +61,7 @@ struct Scheduler::State {
   const PrefixAdopter* adopt = nullptr;  // during Plan
   std::vector<EntryRef> plan_entries;    // [plan.rows]
   std::vector<Move> moves;               // of the last plan
+  std::vector<SeqId> idle_runs;          // slot_runs: sequences that no request has; last = next
   std::vector<SeqId> closed;             // sequences that Remove closed in this step
   std::vector<SeqId> to_close;           // the same, of a step that was rolled back
   std::vector<RequestId> unchecked;      // added since the last plan
@@ -79,6 +80,9 @@ struct Scheduler::State {
   SchedulerCounters counters;
 
   EntryRef Find(RequestId id);
+  // A request takes a sequence, and leaves it for good.
+  std::optional<SeqId> TakeSequence(Pager& pager);
+  void LeaveSequence(SeqId seq, Pager& pager);
   void MoveTo(Move::Kind kind, Entries& source, EntryRef entry, Entries& target, EntryRef where);
   // Where a newcomer of `priority` queues: behind its equals. And one that was preempted: before
   // them.

@@ -1,0 +1,112 @@
+// What a step reads and computes beside what is live: widths and filled rows.
+#include "exec/step_tables.h"
+
+#include <gtest/gtest.h>
+
+#include "exec/warm_up_frame.h"
+
+namespace kvrm {
+namespace {
+
+constexpr uint32_t kSeqTokens = 2000, kMaxRows = 40, kMaxLogits = 8;
+
+StepTablesConfig Config(KvWidth width) {
+  StepTablesConfig config;
+  config.geometry.groups = {{.num_parts = 1, .pages_per_superblock = 8},
+                            {.kind = KvGroupKind::kSliding,
+                             .num_parts = 1,
+                             .pages_per_superblock = 8,
+                             .window_tokens = 64}};
+  config.max_rows = kMaxRows;
+  config.max_logits = kMaxLogits;
+  config.max_slots = 1;
+  config.max_seq_tokens = kSeqTokens;
+  config.kv_width = width;
+  config.num_threads = 2;
+  config.num_heads = config.num_kv_heads = 2;
+  config.head_dim = 16;
+  return config;
+}
+
+// One row at `position`, in a slot whose table covers `table_tokens`.
+struct OneRow {
+  OneRow(const StepTablesConfig& config, uint32_t position, uint32_t table_tokens = kSeqTokens)
+      : frame(config.geometry, kMaxRows, kMaxLogits, position, table_tokens) {}
+  WarmUpFrame frame;
+};
+
+uint32_t EndOf(const StepTables::Group& group) {
+  uint32_t end = 0;
+  for (uint32_t i = 0; i < group.num_tasks; ++i) end = std::max(end, group.tasks[i].chunk_end);
+  return end;
+}
+
+TEST(KvWidth, FullReadsAllAndLiveWhatIsSeen) {
+  for (const uint32_t position : {0u, 255u, 256u, 1999u}) {
+    for (const KvWidth width : {KvWidth::kLive, KvWidth::kFull}) {
+      StepTables step(Config(width));
+      OneRow row(Config(width), position);
+      step.Build(row.frame.View(1, position));
+      const bool full = width == KvWidth::kFull;
+      EXPECT_EQ(step.group(0).width, full ? kSeqTokens : 0u);
+      EXPECT_EQ(EndOf(step.group(0)), full ? 8u : position / 256 + 1);
+      EXPECT_EQ(step.group(1).width, 0u) << "a window is what its layers read";
+      EXPECT_EQ(EndOf(step.group(1)), position / 256 + 1);
+    }
+  }
+}
+
+TEST(KvWidth, ABucketIsTheLeastOfFourThatHoldsTheLongest) {
+  StepTables step(Config(KvWidth::kBucket));
+  const std::pair<uint32_t, uint32_t> cases[] = {{0, 250},     {249, 250},  {250, 500},
+                                                 {499, 500},   {500, 1000}, {999, 1000},
+                                                 {1000, 2000}, {1999, 2000}};
+  for (const auto& [position, width] : cases) {
+    OneRow row(Config(KvWidth::kBucket), position);
+    step.Build(row.frame.View(1, position));
+    EXPECT_EQ(step.group(0).width, width) << position;
+  }
+}
+
+TEST(KvWidthDeathTest, ATableThatDoesNotCoverTheWidthIsABug) {
+  StepTables step(Config(KvWidth::kFull));
+  OneRow row(Config(KvWidth::kFull), 100, /*table_tokens=*/1000);
+  EXPECT_DEATH(step.Build(row.frame.View(1, 100)), "covers the width");
+}
+
+TEST(RowFill, RowsPastTheLiveOnesWriteNothingAndReadPlaceZero) {
+  StepTables step(Config(KvWidth::kLive));
+  WarmUpFrame frame(Config(KvWidth::kLive).geometry, kMaxRows, kMaxLogits, 600);
+  const FrameView view = frame.View(3, 600);
+  step.Build(view, {.rows = kMaxRows, .logits = kMaxLogits});
+  ASSERT_EQ(step.num_rows(), kMaxRows);
+  ASSERT_EQ(step.num_logits(), kMaxLogits);
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(step.rows()[i].kv_index, 598 + i);
+  for (uint32_t i = 3; i < kMaxRows; ++i) {
+    EXPECT_EQ(step.rows()[i].kv_index, 0u);
+    EXPECT_EQ(step.rows()[i].flags, kRowNoWrite);
+  }
+  for (uint32_t i = 3; i < kMaxLogits; ++i) EXPECT_GE(step.logits_rows()[i], 3u);
+  // No task holds rows of both kinds: its chunks would be those of the last one.
+  const StepTables::Group& group = step.group(0);
+  std::vector<uint32_t> covered(kMaxRows);
+  for (uint32_t t = 0; t < group.num_tasks; ++t) {
+    const ops::AttentionTask& task = group.tasks[t];
+    EXPECT_EQ(task.row_begin < 3, task.row_begin + task.num_rows <= 3);
+    for (uint32_t i = 0; i < task.num_rows; ++i) {
+      covered[task.row_begin + i] +=
+          (task.kv_head_end - task.kv_head_begin) * (task.chunk_end - task.chunk_begin);
+    }
+  }
+  for (uint32_t i = 0; i < kMaxRows; ++i) EXPECT_EQ(covered[i], i < 3 ? 2u * 3 : 2u) << i;
+}
+
+TEST(RowFill, NothingIsFilledUpWhereNothingIsLive) {
+  StepTables step(Config(KvWidth::kLive));
+  WarmUpFrame frame(Config(KvWidth::kLive).geometry, kMaxRows, kMaxLogits);
+  step.Build(frame.View(0), {.rows = kMaxRows, .logits = kMaxLogits});
+  EXPECT_EQ(step.num_rows(), 0u);
+}
+
+}  // namespace
+}  // namespace kvrm
