@@ -30,6 +30,12 @@ int OutputFailed(const OptionValues& values) {
   return Report(values, "standard output cannot be written", kExitFailed);
 }
 
+int WriteOutput(const OptionValues& values, const std::string& output) {
+  const bool written = std::fwrite(output.data(), 1, output.size(), stdout) == output.size() &&
+                       std::fflush(stdout) == 0;
+  return written ? kExitDone : OutputFailed(values);
+}
+
 int UsageError(const OptionValues& values, const std::string& message) {
   return Report(values, message, kExitUsage);
 }

@@ -18,6 +18,7 @@ int RunServe(const OptionValues& values);
 int RunChat(const OptionValues& values);
 int RunGenerate(const OptionValues& values);
 int RunTokenize(const OptionValues& values);
+int RunTemplate(const OptionValues& values);
 int RunInspect(const OptionValues& values);
 int RunEvalPpl(const OptionValues& values);
 int RunBenchDecode(const OptionValues& values);
@@ -32,6 +33,8 @@ int RunRecordReplay(const OptionValues& values);
 // Print "kvrm COMMAND: message" to standard error; return the exit code.
 int Failed(const OptionValues& values, const Error& error);
 int OutputFailed(const OptionValues& values);  // standard output cannot be written
+// Writes `output` to standard output; returns the exit code.
+int WriteOutput(const OptionValues& values, const std::string& output);
 int UsageError(const OptionValues& values, const std::string& message);
 
 }  // namespace kvrm::cli

@@ -25,6 +25,8 @@ RunFunction FunctionOf(CommandBit command) {
       return RunGenerate;
     case kTokenize:
       return RunTokenize;
+    case kTemplate:
+      return RunTemplate;
     case kInspect:
       return RunInspect;
     case kEvalPpl:

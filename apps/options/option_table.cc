@@ -24,7 +24,13 @@ constexpr CommandSpec kCommands[] = {
      "line: prompt_tokens, tokens, text, finish_reason, timings, logprobs."},
     {kTokenize, "tokenize", "", "Turn standard input into token ids.",
      "Prints one id and piece a line; with --ids only the ids, separated by blanks; with --decode "
-     "it reads ids and writes their text."},
+     "it reads ids and writes their text. With --json-lines each line is a JSON string and becomes "
+     "a "
+     "line of ids in brackets."},
+    {kTemplate, "template", "", "Show a conversation as the model reads it.",
+     "Reads JSON from standard input: a list of messages, or an object with messages, tools, "
+     "documents, add_generation_prompt and further variables of the template; writes the prompt. "
+     "With --json-lines each line is a conversation and becomes {\"text\"} or {\"error\"}."},
     {kInspect, "inspect", "[FILE]",
      "Say what a model file holds and what memory it needs, or what a frame trace tells.",
      "Of a model: metadata, tensors by type, KV geometry with the superblock choice, memory for 1, "
@@ -202,7 +208,15 @@ constexpr OptionSpec kOptions[] = {
      "let pages of ORIGIN (https://host:port, or * for all) read answers", kServe},
     {"log-format", '\0', "", kChoice, kSetting, false, 0, 0, "text|json", "text", "FORMAT",
      "one line a request on standard error: text or JSON", kServe},
-    // ---- tokenize
+    // ---- tokenize, template
+    {"chat-template", '\0', "", kText, kSetting, false, 0, 0, "", "", "FILE|NAME",
+     "chat template in place of the model's own: a Jinja file, or one of chatml, gemma, llama2, "
+     "llama3, mistral, phi3, vicuna, zephyr",
+     kEngineCommands | kTemplate},
+    {"date", '\0', "", kText, kInvocation, false, 0, 0, "", "", "YYYY-MM-DD",
+     "the day that templates ask for; default: today, UTC", kTemplate},
+    {"json-lines", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
+     "read one JSON value a line, write one a line", kTokenize | kTemplate},
     {"ids", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
      "print ids alone, separated by blanks", kTokenize},
     {"decode", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",

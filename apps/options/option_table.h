@@ -28,14 +28,15 @@ enum CommandBit : uint32_t {
   kHelp = 1u << 9,
   kBenchHeart = 1u << 10,
   kBenchServe = 1u << 11,
+  kTemplate = 1u << 12,
   kBenchOps = 1u << 20,
   kRecordShow = 1u << 22,
   kRecordReplay = 1u << 23,
 };
 inline constexpr uint32_t kEngineCommands = kServe | kChat | kGenerate;
 inline constexpr uint32_t kStepCommands = kEvalPpl | kBenchDecode | kBenchPrefill | kBenchOps;
-inline constexpr uint32_t kModelCommands =
-    kEngineCommands | kTokenize | kInspect | kStepCommands | kBenchVersus | kRecordReplay;
+inline constexpr uint32_t kModelCommands = kEngineCommands | kTokenize | kTemplate | kInspect |
+                                           kStepCommands | kBenchVersus | kRecordReplay;
 
 struct CommandSpec {
   CommandBit bit;

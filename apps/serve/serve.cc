@@ -16,6 +16,7 @@
 #include "session/output_path.h"
 #include "session/recorder.h"
 #include "session/session.h"
+#include "session/tokenizer_source.h"
 
 namespace kvrm::cli {
 
@@ -27,6 +28,13 @@ int RunServe(const OptionValues& values) {
   config.port = static_cast<uint16_t>(values.Int("port"));
   config.alias = values.Text("alias");
   config.strict_model = values.Flag("strict-model");
+  const auto source = ChatTemplateSource(values, {});
+  if (!source.ok()) return Failed(values, source.error());
+  config.chat_template = *source;
+  // Read once more at load; here, so that a broken one is told before the port is taken.
+  if (const auto parsed = ChatTemplate::Parse(*source); !parsed.ok()) {
+    return Failed(values, parsed.error());
+  }
   config.drain_timeout = std::chrono::seconds(values.Int("drain-seconds"));
   config.api_keys = values.Texts("api-key");
   config.api_key_file = values.Text("api-key-file");

@@ -12,6 +12,7 @@
 
 #include "session/model_path.h"
 #include "session/progress_bar.h"
+#include "session/tokenizer_source.h"
 #include "text/utf8.h"
 
 namespace kvrm::cli {
@@ -49,11 +50,13 @@ Result<Session> OpenSession(const OptionValues& values, ChatUse chat) {
   const TokenizerSpec& spec = session.runtime->model->tokenizer_spec();
   KVRM_ASSIGN_OR_RETURN(session.tokenizer, Tokenizer::Create(spec));
   if (chat == ChatUse::kRequired) {
-    if (spec.chat_template.empty()) {
+    KVRM_ASSIGN_OR_RETURN(const std::string source, ChatTemplateSource(values, spec));
+    if (source.empty()) {
       return Unsupported("model '" + session.model_path +
-                         "' has no chat template (tokenizer.chat_template)");
+                         "' has no chat template (tokenizer.chat_template); --chat-template gives "
+                         "it one");
     }
-    KVRM_ASSIGN_OR_RETURN(session.chat_template, ChatTemplate::Parse(spec.chat_template));
+    KVRM_ASSIGN_OR_RETURN(session.chat_template, ChatTemplate::Parse(source));
   }
   std::fprintf(stderr, "%s\n", Banner(*session.runtime, session.model_path).c_str());
   return session;
@@ -86,7 +89,7 @@ std::vector<TokenId> EncodePrompt(const Tokenizer& tokenizer, std::string_view t
 Result<std::vector<TokenId>> EncodeChat(const Session& session,
                                         const std::vector<ChatMessage>& messages) {
   RenderOptions options;
-  options.strftime_now = ChatDate(std::time(nullptr));
+  options.now = std::time(nullptr);
   return kvrm::EncodeChat(*session.tokenizer, *session.chat_template, messages, std::move(options));
 }
 

@@ -1,23 +1,20 @@
 // kvrm tokenize: text to ids, ids to text. Reads the tokenizer alone; no weights are loaded.
+#include <boost/json.hpp>
 #include <charconv>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "kvrm/commands.h"
-#include "model/config.h"
-#include "model/gguf.h"
 #include "options/read_all.h"
-#include "session/model_path.h"
+#include "session/tokenizer_source.h"
 #include "text/tokenizer.h"
 
 namespace kvrm::cli {
 namespace {
 
 Result<std::unique_ptr<const Tokenizer>> OpenTokenizer(const OptionValues& values) {
-  KVRM_ASSIGN_OR_RETURN(const std::string path, FindModel(values.Text("model"), ModelsDir()));
-  KVRM_ASSIGN_OR_RETURN(const auto file, GgufFile::Open(path));
-  KVRM_ASSIGN_OR_RETURN(TokenizerSpec spec, ReadTokenizerSpec(*file));
+  KVRM_ASSIGN_OR_RETURN(TokenizerSpec spec, TokenizerSpecOf(values));
   return Tokenizer::Create(std::move(spec));
 }
 
@@ -57,6 +54,28 @@ Result<std::vector<TokenId>> ParseIds(const Tokenizer& tokenizer, const std::str
   return ids;
 }
 
+// Each line a JSON string; each becomes a JSON list of ids.
+Result<std::string> EncodeLines(const Tokenizer& tokenizer, std::string_view lines) {
+  std::string output;
+  size_t number = 1;
+  for (size_t begin = 0; begin < lines.size(); ++number) {
+    const size_t end = std::min(lines.find('\n', begin), lines.size());
+    boost::system::error_code error;
+    const auto line = boost::json::parse(lines.substr(begin, end - begin), error);
+    if (error || !line.is_string()) {
+      return InvalidInput("standard input, line " + std::to_string(number) + ": no JSON string");
+    }
+    output += '[';
+    for (const TokenId id : tokenizer.Encode(line.get_string(), SpecialTokens::kParse)) {
+      if (output.back() != '[') output += ',';
+      output += std::to_string(id);
+    }
+    output += "]\n";
+    begin = end + 1;
+  }
+  return output;
+}
+
 }  // namespace
 
 int RunTokenize(const OptionValues& values) {
@@ -72,6 +91,10 @@ int RunTokenize(const OptionValues& values) {
     const auto ids = ParseIds(**tokenizer, *input);
     if (!ids.ok()) return Failed(values, ids.error());
     output = (*tokenizer)->Decode(*ids, /*with_special=*/true);
+  } else if (values.Flag("json-lines")) {
+    auto lines = EncodeLines(**tokenizer, *input);
+    if (!lines.ok()) return Failed(values, lines.error());
+    output = std::move(lines).value();
   } else {
     const std::vector<TokenId> ids = (*tokenizer)->Encode(*input, SpecialTokens::kParse);
     for (TokenId id : ids) {
@@ -84,9 +107,7 @@ int RunTokenize(const OptionValues& values) {
     }
     if (values.Flag("ids")) output += "\n";
   }
-  const bool written = std::fwrite(output.data(), 1, output.size(), stdout) == output.size() &&
-                       std::fflush(stdout) == 0;
-  return written ? kExitDone : OutputFailed(values);
+  return WriteOutput(values, output);
 }
 
 }  // namespace kvrm::cli

@@ -9,9 +9,9 @@ namespace {
 
 RenderOptions OptionsOfToday() {
   RenderOptions options;
-  options.strftime_now = ChatDate(std::chrono::duration_cast<std::chrono::seconds>(
-                                      std::chrono::system_clock::now().time_since_epoch())
-                                      .count());
+  options.now = std::chrono::duration_cast<std::chrono::seconds>(
+                    std::chrono::system_clock::now().time_since_epoch())
+                    .count();
   return options;
 }
 

@@ -95,8 +95,10 @@ Result<int> RunServer(const ServerConfig& config, const RuntimeOptions& options)
   const TokenizerSpec& spec = runtime->model->tokenizer_spec();
   KVRM_ASSIGN_OR_RETURN(std::unique_ptr<const Tokenizer> tokenizer, Tokenizer::Create(spec));
   std::unique_ptr<const ChatTemplate> chat_template;
-  if (!spec.chat_template.empty()) {
-    KVRM_ASSIGN_OR_RETURN(chat_template, ChatTemplate::Parse(spec.chat_template));
+  const std::string& source =
+      config.chat_template.empty() ? spec.chat_template : config.chat_template;
+  if (!source.empty()) {
+    KVRM_ASSIGN_OR_RETURN(chat_template, ChatTemplate::Parse(source));
   }
 
   server->Attach(*runtime->engine, *tokenizer, chat_template.get(), ModelIdOf(options.model_path));

@@ -32,7 +32,8 @@ struct ServerConfig {
   uint16_t port = 8080;  // 0 = any free one
   std::string alias;     // --alias: the model's id; empty = from its file
   bool strict_model = false;
-  SamplingParams sampling;  // defaults of fields that a request leaves out
+  std::string chat_template;  // source, in place of the model's own; empty = the model's
+  SamplingParams sampling;    // defaults of fields that a request leaves out
 
   // Who may ask.
   std::vector<std::string> api_keys;      // --api-key; none, and no file: everybody

@@ -1,6 +1,6 @@
 #include "text/chat_template.h"
 
-#include <ctime>
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -15,13 +15,51 @@ using jinja::None;
 using jinja::Text;
 using jinja::Value;
 
+// All that a request brings is marked as the user's.
+Text UserText(const std::string& text) { return Text(text, /*from_user=*/true); }
+
+// Levels are bounded where lists and dicts are made.
+Result<Value> ToValue(const ChatValue& value) {
+  if (const auto* list = std::get_if<ChatList>(&value.data)) {
+    std::vector<Value> items;
+    items.reserve(list->size());
+    for (const ChatValue& item : *list) {
+      KVRM_ASSIGN_OR_RETURN(Value converted, ToValue(item));
+      items.push_back(std::move(converted));
+    }
+    return jinja::MakeList(std::move(items));
+  }
+  if (const auto* fields = std::get_if<ChatFields>(&value.data)) {
+    std::vector<std::pair<Text, Value>> items;
+    items.reserve(fields->size());
+    for (const auto& [name, field] : *fields) {
+      KVRM_ASSIGN_OR_RETURN(Value converted, ToValue(field));
+      items.emplace_back(UserText(name), std::move(converted));
+    }
+    return jinja::MakeDict(std::move(items));
+  }
+  if (const auto* text = std::get_if<std::string>(&value.data)) return Value(UserText(*text));
+  if (const auto* flag = std::get_if<bool>(&value.data)) return Value(*flag);
+  if (const auto* integer = std::get_if<int64_t>(&value.data)) return Value(*integer);
+  if (const auto* real = std::get_if<double>(&value.data)) return Value(*real);
+  return Value(None{});
+}
+
 Result<Value> MessageList(const std::vector<ChatMessage>& messages) {
   std::vector<Value> list;
   list.reserve(messages.size());
   for (const ChatMessage& message : messages) {
     std::vector<std::pair<Text, Value>> fields;
-    fields.emplace_back(Text("role"), Text(message.role, /*from_user=*/true));
-    fields.emplace_back(Text("content"), Text(message.content, /*from_user=*/true));
+    fields.emplace_back(UserText("role"), UserText(message.role));
+    const bool replaced = std::ranges::find(message.fields, "content",
+                                            &ChatFields::value_type::first) != message.fields.end();
+    if (message.has_content && !replaced) {
+      fields.emplace_back(UserText("content"), UserText(message.content));
+    }
+    for (const auto& [name, field] : message.fields) {
+      KVRM_ASSIGN_OR_RETURN(Value converted, ToValue(field));
+      fields.emplace_back(UserText(name), std::move(converted));
+    }
     KVRM_ASSIGN_OR_RETURN(Value dict, jinja::MakeDict(std::move(fields)));
     list.push_back(std::move(dict));
   }
@@ -34,15 +72,21 @@ class ParsedTemplate final : public ChatTemplate {
 
   Result<std::vector<RenderedPiece>> Render(const std::vector<ChatMessage>& messages,
                                             const RenderOptions& options) const override {
-    jinja::Evaluator evaluator(options.strftime_now);
+    jinja::Evaluator evaluator(options.now);
+    for (const auto& [name, variable] : options.variables) {
+      KVRM_ASSIGN_OR_RETURN(Value value, ToValue(variable));
+      evaluator.SetGlobal(name, std::move(value));
+    }
     KVRM_ASSIGN_OR_RETURN(Value list, MessageList(messages));
     evaluator.SetGlobal("messages", std::move(list));
     evaluator.SetGlobal("add_generation_prompt", options.add_generation_prompt);
     evaluator.SetGlobal("bos_token", Text(options.bos_token));
     evaluator.SetGlobal("eos_token", Text(options.eos_token));
     // Always given by the reference renderer; templates test them without asking for more.
-    evaluator.SetGlobal("tools", None{});
-    evaluator.SetGlobal("documents", None{});
+    KVRM_ASSIGN_OR_RETURN(Value tools, ToValue(options.tools));
+    KVRM_ASSIGN_OR_RETURN(Value documents, ToValue(options.documents));
+    evaluator.SetGlobal("tools", std::move(tools));
+    evaluator.SetGlobal("documents", std::move(documents));
     KVRM_ASSIGN_OR_RETURN(const Text text, evaluator.Run(block_));
     std::vector<RenderedPiece> pieces;
     size_t begin = 0;
@@ -114,14 +158,6 @@ Result<std::string> RenderChat(const Tokenizer& tokenizer, const ChatTemplate& c
   NameTokens(tokenizer, options);
   KVRM_ASSIGN_OR_RETURN(const auto pieces, chat_template.Render(messages, options));
   return JoinPieces(pieces);
-}
-
-std::string ChatDate(int64_t unix_seconds) {
-  const auto seconds = static_cast<std::time_t>(unix_seconds);
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  char text[32];
-  return {text, std::strftime(text, sizeof(text), "%d %b %Y", &utc)};
 }
 
 }  // namespace kvrm

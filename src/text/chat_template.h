@@ -4,14 +4,15 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "text/chat_value.h"
 #include "text/tokenizer.h"
 
 namespace kvrm {
@@ -19,16 +20,26 @@ namespace kvrm {
 struct ChatMessage {
   std::string role;
   std::string content;
+  // What the message has beside them, in order: tool_calls, name, ... A field "content" here stands
+  // in place of the text (parts, null).
+  ChatFields fields;
+  bool has_content = true;  // false: no field of that name, unless `fields` has it
 };
 
 struct RenderOptions {
   bool add_generation_prompt = true;
   std::string bos_token, eos_token;  // as text
-  std::string strftime_now;  // what strftime_now() prints; injected, never read from a clock
+  // What strftime_now() prints, in seconds since 1970, UTC; injected, never read from a clock.
+  // None: the template has no such function.
+  std::optional<int64_t> now;
+  ChatValue tools;       // descriptions as OpenAI's `tools` has them; null = none
+  ChatValue documents;   // null = none
+  ChatFields variables;  // further ones, such as enable_thinking
 };
 
 // A rendered prompt as a run of pieces: text that the template wrote (control tokens are parsed in
-// it) and text that came from message fields (never parsed for control tokens, B052).
+// it) and text that came from messages, tools, documents or variables (never parsed for control
+// tokens, B052).
 struct RenderedPiece {
   std::string text;
   bool from_user = false;
@@ -62,9 +73,5 @@ Result<std::vector<TokenId>> EncodeChat(const Tokenizer& tokenizer,
 // The same as text: what EncodeChat encodes.
 Result<std::string> RenderChat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
                                const std::vector<ChatMessage>& messages, RenderOptions options);
-
-// strftime_now as Llama-3.2's template asks for it, "29 Nov 2026". UTC: the place where a program
-// runs must not change the prompt.
-std::string ChatDate(int64_t unix_seconds);
 
 }  // namespace kvrm

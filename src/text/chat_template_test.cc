@@ -241,7 +241,7 @@ TEST(ChatTemplate, LargeContentIsRenderedWithinTheBounds) {
 TEST(ChatTemplate, WithoutADateThereIsNoClock) {
   const auto chat_template = MustParse("{{ strftime_now is defined }}");
   EXPECT_EQ(JoinPieces(MustRender(*chat_template, {})), "False");
-  EXPECT_EQ(JoinPieces(MustRender(*chat_template, {}, {.strftime_now = "1 Jan"})), "True");
+  EXPECT_EQ(JoinPieces(MustRender(*chat_template, {}, {.now = 0})), "True");
 }
 
 // Llama-family templates differ in whether they write the start token themselves.
@@ -271,9 +271,11 @@ TEST(EncodeChat, StartTokenComesOnceWhoeverAddsIt) {
   EXPECT_EQ(encode(without_bos, *writes), started);
 }
 
-TEST(EncodeChat, DateIsThatOfUtcInTheTemplatesForm) {
-  EXPECT_EQ(ChatDate(0), "01 Jan 1970");
-  EXPECT_EQ(ChatDate(1'709'251'199), "29 Feb 2024");
+TEST(ChatTemplate, TheDateIsThatOfUtcInTheTemplatesForm) {
+  const auto chat_template = MustParse("{{ strftime_now('%d %b %Y') }} {{ strftime_now('%F') }}");
+  EXPECT_EQ(JoinPieces(MustRender(*chat_template, {}, {.now = 0})), "01 Jan 1970 1970-01-01");
+  EXPECT_EQ(JoinPieces(MustRender(*chat_template, {}, {.now = 1'709'251'199})),
+            "29 Feb 2024 2024-02-29");
 }
 
 // What a terminal obeys must not come out of a file or a request: C0, DEL, and C1, whose U+009B

@@ -19,6 +19,7 @@ enum class ExprKind : uint8_t {
   kLiteral,      // value
   kName,         // name
   kList,         // args
+  kTuple,        // args
   kDict,         // args: key, value, key, value, ...
   kAttribute,    // args[0] . name
   kIndex,        // args[0] [ args[1] ]
@@ -30,12 +31,16 @@ enum class ExprKind : uint8_t {
   kAnd,          // args[0] and args[1]
   kOr,           // args[0] or args[1]
   kBinary,       // args[0] op args[1]
+  kPick,         // pick over args[0]: filters select, reject, map and their like
   kConditional,  // args[0] if args[1] else args[2]; args[2] may be null
 };
 
 enum class Operator : uint8_t {
   kAdd,
   kSubtract,
+  kMultiply,
+  kDivide,
+  kFloorDivide,
   kModulo,
   kConcat,
   kEqual,
@@ -48,6 +53,12 @@ enum class Operator : uint8_t {
   kNotIn,
 };
 
+enum class Pick : uint8_t {
+  kKeep,  // items for which the test builtin(item, args[1], ...) holds; null: true ones
+  kDrop,  // the others
+  kMap,   // builtin(item, args[1], ...), a filter; null: item, args[1] where that is undefined
+};
+
 struct Expr {
   ExprKind kind;
   Operator op = Operator::kAdd;
@@ -56,6 +67,7 @@ struct Expr {
   Value value;
   std::string name;
   const Builtin* builtin = nullptr;
+  Pick pick = Pick::kKeep;  // kPick; `name`: what of each item is looked at, empty = itself
   std::vector<ExprPtr> args;
   std::vector<std::string> arg_names;
 };
@@ -69,11 +81,17 @@ enum class StmtKind : uint8_t {
   kIf,        // branches
   kFor,       // names in expr if condition: body, else otherwise
   kSet,       // names[0] (. names[1] of a namespace) = expr
-  kSetBlock,  // names[0] = what body prints
+  kSetBlock,  // names[0] = what body prints; with expr, that over kCaptured
+  kSetMany,   // names = expr, which is unpacked
+  kScope,     // body, with variables of its own
+  kFilter,    // expr over kCaptured, what body prints
   kMacro,     // macro names[0](names[1], ...) with defaults: body
   kBreak,
   kContinue,
 };
+
+// The name of what a block printed, inside its filters. No template can write it.
+inline constexpr const char* kCaptured = "";
 
 struct Branch;
 

@@ -1,62 +1,23 @@
 #include "text/jinja_builtins.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
+
+#include "text/jinja_args.h"
+#include "text/jinja_print.h"
+#include "text/jinja_sequences.h"
+#include "text/jinja_strings.h"
 
 namespace kvrm::jinja {
 namespace {
 
-using Args = std::span<const Value>;
-
-Error WrongType(const char* what, const Value& value, const char* wanted) {
-  return InvalidInput(std::string(what) + ": a " + value.TypeName() + " where a " + wanted +
-                      " is wanted");
-}
-
-// The text of `value`, charged to the budget as read and made anew once.
-Result<const Text*> TextOf(const char* what, const Value& value, Budget& budget) {
-  if (value.AsText() == nullptr) return WrongType(what, value, "string");
-  KVRM_RETURN_IF_ERROR(budget.SpendText(value.AsText()->size()));
-  return value.AsText();
-}
-
-// An optional argument's text; empty when it was not given or is none.
-Result<std::string_view> TextArg(const char* what, const Value& arg) {
-  if (arg.is_undefined() || arg.is_none()) return std::string_view{};
-  if (arg.AsText() == nullptr) return WrongType(what, arg, "string");
-  return arg.AsText()->bytes();
-}
-
-Result<int64_t> IntArg(const char* what, const Value& arg, int64_t fallback) {
-  if (arg.is_undefined() || arg.is_none()) return fallback;
-  if (arg.AsInt() == nullptr) return WrongType(what, arg, "integer");
-  return *arg.AsInt();
-}
-
-template <Sides kSides>
-Result<Value> StripText(const Value& input, Args args, Budget& budget) {
-  KVRM_ASSIGN_OR_RETURN(const Text* text, TextOf("trim", input, budget));
-  KVRM_ASSIGN_OR_RETURN(const std::string_view characters, TextArg("trim", args[0]));
-  KVRM_RETURN_IF_ERROR(budget.Spend(text->size() * characters.size() / 2048));
-  return Value(Strip(*text, kSides, characters));
-}
-
-template <LetterCase kCase>
-Result<Value> CaseText(const Value& input, Args, Budget& budget) {
-  KVRM_ASSIGN_OR_RETURN(const Text* text, TextOf("upper, lower, capitalize", input, budget));
-  return Value(ChangeCase(*text, kCase));
-}
-
-// A filter takes the text of whatever it is given, where a method wants a string.
-template <Result<Value> (*kCall)(const Value&, Args, Budget&)>
-Result<Value> OfAnyText(const Value& input, Args args, Budget& budget) {
-  if (input.AsText() != nullptr) return kCall(input, args, budget);
-  Text text;
-  KVRM_RETURN_IF_ERROR(Print(input, budget, text));
-  return kCall(Value(std::move(text)), args, budget);
+bool IsGenerator(const Value& value) {
+  return value.AsList() != nullptr && value.AsList()->kind == List::Kind::kGenerator;
 }
 
 Result<Value> Length(const Value& input, Args, Budget& budget) {
+  if (IsGenerator(input)) return InvalidInput("length of what select, map, unique or items gives");
   if (const List* list = input.AsList()) return Value(static_cast<int64_t>(list->items.size()));
   if (const Dict* dict = input.AsDict()) return Value(static_cast<int64_t>(dict->items.size()));
   if (input.is_undefined()) return Value(int64_t{0});
@@ -65,15 +26,65 @@ Result<Value> Length(const Value& input, Args, Budget& budget) {
 }
 
 Result<Value> ToJson(const Value& input, Args args, Budget& budget) {
-  KVRM_ASSIGN_OR_RETURN(const int64_t indent, IntArg("tojson: indent", args[0], -1));
+  JsonStyle style;
+  style.ascii_only = args[0].IsTrue();
+  KVRM_ASSIGN_OR_RETURN(style.indent, IntArg("tojson: indent", args[1], -1));
   constexpr int64_t kMaxIndent = 16;
-  if (indent > kMaxIndent) return InvalidInput("tojson: indent over 16");
-  if (!args[1].is_undefined() && args[1].IsTrue()) {
-    return InvalidInput("tojson: ensure_ascii is not offered");
+  if (style.indent > kMaxIndent) return InvalidInput("tojson: indent over 16");
+  if (style.indent >= 0) style.item_separator = ",";
+  if (const List* separators = args[2].AsList()) {
+    constexpr size_t kMaxSeparator = 16;
+    std::string* const parts[] = {&style.item_separator, &style.key_separator};
+    if (separators->items.size() != 2) return InvalidInput("tojson: separators are two strings");
+    for (size_t i = 0; i < 2; ++i) {
+      const Text* part = separators->items[i].AsText();
+      if (part == nullptr || part->size() > kMaxSeparator) {
+        return InvalidInput("tojson: separators are two strings of at most 16 bytes");
+      }
+      *parts[i] = part->bytes();
+    }
   }
+  style.sorts_keys = args[3].IsTrue();
   Text json;
-  KVRM_RETURN_IF_ERROR(PrintJson(input, indent, budget, json));
+  KVRM_RETURN_IF_ERROR(PrintJson(input, style, budget, json));
   return Value(std::move(json));
+}
+
+// Python's int(): of a number, or of the digits of a text; the default for anything else.
+Result<Value> ToInteger(const Value& input, Args args, Budget& budget) {
+  const Value fallback = args[0].is_undefined() ? Value(int64_t{0}) : args[0];
+  if (input.AsInt() != nullptr) return input;
+  if (const bool* flag = input.AsBool()) return Value(int64_t{*flag ? 1 : 0});
+  double real = 0;
+  if (const double* number = input.AsFloat()) {
+    real = *number;
+  } else if (input.AsText() != nullptr) {
+    KVRM_RETURN_IF_ERROR(budget.SpendText(input.AsText()->size()));
+    const Text stripped = Strip(*input.AsText(), Sides::kBoth);
+    std::string_view digits = stripped.bytes();
+    if (digits.starts_with('+')) digits.remove_prefix(1);
+    const char* end = digits.data() + digits.size();
+    int64_t integer = 0;
+    if (const auto parsed = std::from_chars(digits.data(), end, integer);
+        parsed.ec == std::errc() && parsed.ptr == end) {
+      return Value(integer);
+    }
+    const auto parsed = std::from_chars(digits.data(), end, real);
+    if (parsed.ec != std::errc() || parsed.ptr != end) return fallback;
+  } else {
+    return fallback;
+  }
+  constexpr double kLimit = 9.2e18;
+  if (!(real > -kLimit && real < kLimit)) return fallback;
+  return Value(static_cast<int64_t>(real));
+}
+
+Result<Value> Absolute(const Value& input, Args, Budget&) {
+  if (const double* real = input.AsFloat()) return Value(*real < 0 ? -*real : *real);
+  if (input.AsInt() == nullptr || *input.AsInt() == INT64_MIN) {
+    return WrongType("abs", input, "number");
+  }
+  return Value(*input.AsInt() < 0 ? -*input.AsInt() : *input.AsInt());
 }
 
 Result<Value> Default(const Value& input, Args args, Budget&) {
@@ -82,30 +93,13 @@ Result<Value> Default(const Value& input, Args args, Budget&) {
   return args[0].is_undefined() ? Value(Text()) : args[0];
 }
 
-Result<Value> ReplaceText(const Value& input, Args args, Budget& budget) {
-  KVRM_ASSIGN_OR_RETURN(const Text* text, TextOf("replace", input, budget));
-  KVRM_ASSIGN_OR_RETURN(const Text* from, TextOf("replace", args[0], budget));
-  KVRM_ASSIGN_OR_RETURN(const Text* to, TextOf("replace", args[1], budget));
-  KVRM_ASSIGN_OR_RETURN(const int64_t count, IntArg("replace: count", args[2], -1));
-  KVRM_RETURN_IF_ERROR(budget.SpendSearch(text->size(), from->size()));
-  // At most this large, before anything is made.
-  const size_t places = text->size() / std::max<size_t>(from->size(), 1) + 1;
-  KVRM_RETURN_IF_ERROR(budget.Spend(places / 16));
-  if (to->size() > from->size() && to->size() - from->size() > Budget::kMaxTextBytes / places) {
-    return InvalidInput("replace: the text may grow over " + std::to_string(Budget::kMaxTextBytes) +
-                        " bytes");
-  }
-  KVRM_RETURN_IF_ERROR(budget.MakeText(text->size() + places * to->size()));
-  return Value(Replace(*text, from->bytes(), *to, count));
-}
-
 Result<Value> Items(const Value& input, Args, Budget& budget) {
   if (input.is_undefined()) return MakeList({});
   if (input.AsDict() == nullptr) return WrongType("items", input, "dict");
   KVRM_RETURN_IF_ERROR(budget.Spend(2 * input.AsDict()->items.size()));
   std::vector<Value> pairs;
   for (const auto& [key, value] : input.AsDict()->items) {
-    KVRM_ASSIGN_OR_RETURN(Value pair, MakeList({Value(key), value}));
+    KVRM_ASSIGN_OR_RETURN(Value pair, MakeList({Value(key), value}, List::Kind::kTuple));
     pairs.push_back(std::move(pair));
   }
   return MakeList(std::move(pairs));
@@ -133,18 +127,6 @@ Result<Value> Get(const Value& input, Args args, Budget& budget) {
   return args[1].is_undefined() ? Value(None{}) : args[1];
 }
 
-Result<Value> Join(const Value& input, Args args, Budget& budget) {
-  Text separator;
-  KVRM_RETURN_IF_ERROR(Print(args[0], budget, separator));
-  KVRM_ASSIGN_OR_RETURN(const std::shared_ptr<const List> list, Iterate(input, budget));
-  Text joined;
-  for (size_t i = 0; i < list->items.size(); ++i) {
-    if (i > 0) KVRM_RETURN_IF_ERROR(Print(Value(separator), budget, joined));
-    KVRM_RETURN_IF_ERROR(Print(list->items[i], budget, joined));
-  }
-  return Value(std::move(joined));
-}
-
 template <bool kLast>
 Result<Value> End(const Value& input, Args, Budget& budget) {
   KVRM_ASSIGN_OR_RETURN(const std::shared_ptr<const List> list, Iterate(input, budget));
@@ -152,41 +134,27 @@ Result<Value> End(const Value& input, Args, Budget& budget) {
   return kLast ? list->items.back() : list->items.front();
 }
 
+// What the sandbox of the reference renderer refuses as well, once it comes to it.
+Result<Value> Changes(const Value&, Args, Budget&) {
+  return InvalidInput("a template cannot change a list or dict");
+}
+
 Result<Value> ToList(const Value& input, Args, Budget& budget) {
   KVRM_ASSIGN_OR_RETURN(std::shared_ptr<const List> list, Iterate(input, budget));
-  return Value(std::move(list));
+  return MakeList(list->items);
 }
 
 Result<Value> ToText(const Value& input, Args, Budget& budget) {
+  if (input.AsText() != nullptr) return input;
   Text text;
   KVRM_RETURN_IF_ERROR(Print(input, budget, text));
   return Value(std::move(text));
 }
 
-Result<Value> SplitText(const Value& input, Args args, Budget& budget) {
-  KVRM_ASSIGN_OR_RETURN(const Text* text, TextOf("split", input, budget));
-  KVRM_ASSIGN_OR_RETURN(const std::string_view separator, TextArg("split", args[0]));
-  if (separator.empty() && args[0].AsText() != nullptr) {
-    return InvalidInput("split: an empty separator");
-  }
-  KVRM_RETURN_IF_ERROR(budget.SpendSearch(text->size(), separator.size()));
-  KVRM_ASSIGN_OR_RETURN(const int64_t max_splits, IntArg("split: maxsplit", args[1], -1));
-  // Each part costs memory beside its text, so that text of many parts costs more steps.
-  KVRM_RETURN_IF_ERROR(budget.Spend(text->size() / std::max<size_t>(separator.size(), 1)));
-  std::vector<Value> parts;
-  for (Text& part :
-       Split(*text, separator, max_splits < 0 ? 0 : static_cast<size_t>(max_splits) + 1)) {
-    parts.emplace_back(std::move(part));
-  }
-  return MakeList(std::move(parts));
-}
-
-template <bool kAtEnd>
-Result<Value> HasAffix(const Value& input, Args args, Budget& budget) {
-  KVRM_ASSIGN_OR_RETURN(const Text* text, TextOf("startswith, endswith", input, budget));
-  KVRM_ASSIGN_OR_RETURN(const Text* affix, TextOf("startswith, endswith", args[0], budget));
-  return Value(kAtEnd ? text->bytes().ends_with(affix->bytes())
-                      : text->bytes().starts_with(affix->bytes()));
+Result<Value> ToMarkup(const Value& input, Args args, Budget& budget) {
+  KVRM_ASSIGN_OR_RETURN(const Value text, ToText(input, args, budget));
+  KVRM_RETURN_IF_ERROR(budget.SpendText(text.AsText()->size()));
+  return Value(text.AsText()->AsMarkup());
 }
 
 // Tests that look at the kind of value only.
@@ -200,12 +168,18 @@ bool IsNone(const Value& v) { return v.is_none(); }
 bool IsText(const Value& v) { return v.AsText() != nullptr; }
 bool IsMapping(const Value& v) { return v.AsDict() != nullptr; }
 bool IsSequence(const Value& v) {
+  if (IsGenerator(v)) return false;
   return v.AsList() != nullptr || v.AsText() != nullptr || v.AsDict() != nullptr;
 }
-bool IsIterable(const Value& v) { return IsSequence(v) || v.is_undefined(); }
+bool IsIterable(const Value& v) {
+  return v.AsList() != nullptr || IsSequence(v) || v.is_undefined();
+}
 bool IsBoolean(const Value& v) { return v.AsBool() != nullptr; }
+// To Jinja a bool is a number, but no integer.
 bool IsInteger(const Value& v) { return v.AsInt() != nullptr; }
-bool IsNumber(const Value& v) { return v.AsInt() != nullptr || v.AsBool() != nullptr; }
+bool IsFloat(const Value& v) { return v.AsFloat() != nullptr; }
+bool IsNumber(const Value& v) { return IsInteger(v) || IsFloat(v) || IsBoolean(v); }
+bool IsCallable(const Value& v) { return v.AsMacro() != nullptr; }
 bool IsTrueItself(const Value& v) { return v.AsBool() != nullptr && *v.AsBool(); }
 bool IsFalseItself(const Value& v) { return v.AsBool() != nullptr && !*v.AsBool(); }
 
@@ -239,51 +213,44 @@ Result<Value> IsIn(const Value& input, Args args, Budget& budget) {
 }
 
 constexpr Builtin kFilters[] = {
-    {"capitalize", 0, 0, {}, OfAnyText<CaseText<LetterCase::kCapitalized>>},
+    {"abs", 0, 0, {}, Absolute},
     {"count", 0, 0, {}, Length},
     {"d", 0, 2, {"default_value", "boolean"}, Default},
     {"default", 0, 2, {"default_value", "boolean"}, Default},
+    {"dictsort", 0, 3, {"case_sensitive", "by", "reverse"}, DictSort},
     {"first", 0, 0, {}, End<false>},
+    {"int", 0, 1, {"default"}, ToInteger},
     {"items", 0, 0, {}, Items},
-    {"join", 0, 1, {"d"}, Join},
     {"last", 0, 0, {}, End<true>},
     {"length", 0, 0, {}, Length},
     {"list", 0, 0, {}, ToList},
-    {"lower", 0, 0, {}, OfAnyText<CaseText<LetterCase::kLower>>},
-    {"replace", 2, 3, {"old", "new", "count"}, OfAnyText<ReplaceText>},
-    {"safe", 0, 0, {}, ToText},
+    {"max", 0, 2, {"case_sensitive", "attribute"}, Max},
+    {"min", 0, 2, {"case_sensitive", "attribute"}, Min},
+    {"reverse", 0, 0, {}, Reverse},
+    {"safe", 0, 0, {}, ToMarkup},
+    {"sort", 0, 3, {"reverse", "case_sensitive", "attribute"}, Sort},
     {"string", 0, 0, {}, ToText},
-    {"tojson", 0, 2, {"indent", "ensure_ascii"}, ToJson},
-    {"trim", 0, 1, {"chars"}, OfAnyText<StripText<Sides::kBoth>>},
-    {"upper", 0, 0, {}, OfAnyText<CaseText<LetterCase::kUpper>>},
+    {"tojson", 0, 4, {"ensure_ascii", "indent", "separators", "sort_keys"}, ToJson},
+    {"unique", 0, 2, {"case_sensitive", "attribute"}, Unique},
 };
 
 constexpr Builtin kMethods[] = {
-    {"capitalize", 0, 0, {}, CaseText<LetterCase::kCapitalized>},
-    {"endswith", 1, 1, {}, HasAffix<true>},
-    {"get", 1, 2, {}, Get},
-    {"items", 0, 0, {}, Items},
-    {"keys", 0, 0, {}, Keys},
-    {"lower", 0, 0, {}, CaseText<LetterCase::kLower>},
-    {"lstrip", 0, 1, {}, StripText<Sides::kLeft>},
-    {"replace", 2, 3, {}, ReplaceText},
-    {"rstrip", 0, 1, {}, StripText<Sides::kRight>},
-    {"split", 0, 2, {"sep", "maxsplit"}, SplitText},
-    {"startswith", 1, 1, {}, HasAffix<false>},
-    {"strip", 0, 1, {}, StripText<Sides::kBoth>},
-    {"upper", 0, 0, {}, CaseText<LetterCase::kUpper>},
-    {"values", 0, 0, {}, Values},
+    {"append", 1, 1, {}, Changes}, {"extend", 1, 1, {}, Changes}, {"get", 1, 2, {}, Get},
+    {"items", 0, 0, {}, Items},    {"keys", 0, 0, {}, Keys},      {"pop", 0, 2, {}, Changes},
+    {"update", 0, 1, {}, Changes}, {"values", 0, 0, {}, Values},
 };
 
 constexpr Builtin kTests[] = {
     {"==", 1, 1, {}, EqualTo},
     {"boolean", 0, 0, {}, KindTest<IsBoolean>},
+    {"callable", 0, 0, {}, KindTest<IsCallable>},
     {"defined", 0, 0, {}, KindTest<IsDefined>},
     {"divisibleby", 1, 1, {}, DivisibleBy},
     {"eq", 1, 1, {}, EqualTo},
     {"equalto", 1, 1, {}, EqualTo},
     {"even", 0, 0, {}, Parity<0>},
     {"false", 0, 0, {}, KindTest<IsFalseItself>},
+    {"float", 0, 0, {}, KindTest<IsFloat>},
     {"in", 1, 1, {}, IsIn},
     {"integer", 0, 0, {}, KindTest<IsInteger>},
     {"iterable", 0, 0, {}, KindTest<IsIterable>},
@@ -305,9 +272,15 @@ const Builtin* FindIn(std::span<const Builtin> table, std::string_view name) {
 
 }  // namespace
 
-const Builtin* FindFilter(std::string_view name) { return FindIn(kFilters, name); }
+const Builtin* FindFilter(std::string_view name) {
+  const Builtin* found = FindIn(kFilters, name);
+  return found != nullptr ? found : FindIn(TextFilters(), name);
+}
 const Builtin* FindTest(std::string_view name) { return FindIn(kTests, name); }
-const Builtin* FindMethod(std::string_view name) { return FindIn(kMethods, name); }
+const Builtin* FindMethod(std::string_view name) {
+  const Builtin* found = FindIn(kMethods, name);
+  return found != nullptr ? found : FindIn(TextMethods(), name);
+}
 
 Result<bool> Contains(const Value& container, const Value& item, Budget& budget) {
   if (const List* list = container.AsList()) {

@@ -15,7 +15,7 @@ struct Builtin {
   std::string_view name;
   uint8_t min_args;  // beside the input
   uint8_t max_args;
-  std::array<std::string_view, 3> keywords;  // names of the arguments, by place
+  std::array<std::string_view, 4> keywords;  // names of the arguments, by place
   // `args` has max_args entries; one that was not given is undefined.
   Result<Value> (*call)(const Value& input, std::span<const Value> args, Budget& budget);
 };

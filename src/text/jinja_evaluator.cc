@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "text/jinja_lexer.h"
+#include "text/jinja_print.h"
 
 namespace kvrm::jinja {
 namespace {
@@ -18,11 +19,11 @@ Error WithLine(const Error& error, uint32_t line) {
 
 }  // namespace
 
-Evaluator::Evaluator(std::string strftime_now) : strftime_now_(std::move(strftime_now)) {
+Evaluator::Evaluator(std::optional<int64_t> now) : now_(now) {
   for (const char* name : {"namespace", "raise_exception", "range"}) {
     SetGlobal(name, Value(Macro{nullptr}));
   }
-  if (!strftime_now_.empty()) SetGlobal("strftime_now", Value(Macro{nullptr}));
+  if (now_) SetGlobal("strftime_now", Value(Macro{nullptr}));
 }
 
 const Value* Evaluator::Scope::Find(std::string_view name) const {
@@ -70,11 +71,24 @@ Result<Evaluator::Flow> Evaluator::ExecOne(const Stmt& stmt, Scope& scope, Text&
       return ExecFor(stmt, scope, out);
     case StmtKind::kSet:
       return ExecSet(stmt, scope);
-    case StmtKind::kSetBlock: {
-      Text text;
-      KVRM_RETURN_IF_ERROR(Exec(stmt.body, scope, text));
-      scope.Set(stmt.names[0], Value(std::move(text)));
+    case StmtKind::kSetMany: {
+      KVRM_ASSIGN_OR_RETURN(const Value value, Eval(*stmt.expr, scope));
+      KVRM_RETURN_IF_ERROR(BindTargets(stmt, value, scope));
       return Flow::kNext;
+    }
+    case StmtKind::kSetBlock: {
+      KVRM_ASSIGN_OR_RETURN(Value value, Capture(stmt, scope));
+      scope.Set(stmt.names[0], std::move(value));
+      return Flow::kNext;
+    }
+    case StmtKind::kFilter: {
+      KVRM_ASSIGN_OR_RETURN(const Value value, Capture(stmt, scope));
+      KVRM_RETURN_IF_ERROR(Print(value, budget_, out));
+      return Flow::kNext;
+    }
+    case StmtKind::kScope: {
+      Scope inner(&scope);
+      return Exec(stmt.body, inner, out);
     }
     case StmtKind::kMacro:
       scope.Set(stmt.names[0], Value(Macro{&stmt}));
@@ -158,6 +172,17 @@ Result<Evaluator::Flow> Evaluator::ExecSet(const Stmt& stmt, Scope& scope) {
     names->items.emplace_back(stmt.names[1], std::move(value));
   }
   return Flow::kNext;
+}
+
+// What the body prints, through the filters of the block where it has some.
+Result<Value> Evaluator::Capture(const Stmt& stmt, Scope& scope) {
+  Scope inner(&scope);
+  Text text;
+  KVRM_RETURN_IF_ERROR(Exec(stmt.body, inner, text));
+  if (stmt.expr == nullptr) return Value(std::move(text));
+  Scope filters(&scope);
+  filters.Set(kCaptured, Value(std::move(text)));
+  return Eval(*stmt.expr, filters);
 }
 
 Result<Value> Evaluator::CallMacro(const Stmt& macro, const Expr& call, Scope& scope) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,8 +34,9 @@ class DepthGuard {
 
 class Evaluator {
  public:
-  // `strftime_now`: what the function of that name returns; empty = there is no such function.
-  explicit Evaluator(std::string strftime_now);
+  // `now`: the time that strftime_now() prints, in seconds since 1970; none = there is no such
+  // function.
+  explicit Evaluator(std::optional<int64_t> now);
 
   void SetGlobal(std::string_view name, Value value) { globals_.Set(name, std::move(value)); }
 
@@ -63,6 +65,8 @@ class Evaluator {
   Result<Flow> ExecIf(const Stmt& stmt, Scope& scope, Text& out);
   Result<Flow> ExecFor(const Stmt& stmt, Scope& scope, Text& out);
   Result<Flow> ExecSet(const Stmt& stmt, Scope& scope);
+  Result<Value> Capture(const Stmt& stmt, Scope& scope);
+  Result<Value> FormatNow(const std::vector<Value>& args);
   Status BindTargets(const Stmt& stmt, const Value& item, Scope& scope);
 
   Result<Value> Eval(const Expr& expr, Scope& scope);
@@ -71,23 +75,21 @@ class Evaluator {
   Result<Value> EvalIndex(const Expr& expr, Scope& scope);
   Result<Value> EvalSlice(const Expr& expr, Scope& scope);
   Result<Value> EvalBuiltin(const Expr& expr, Scope& scope);
+  Result<Value> EvalPick(const Expr& expr, Scope& scope);
+  Result<Value> EvalOrder(Operator op, const Value& left, const Value& right);
   Result<Value> EvalLogic(const Expr& expr, Scope& scope);
   Result<Value> EvalBinary(const Expr& expr, Scope& scope);
-  Result<Value> EvalArithmetic(Operator op, const Value& left, const Value& right);
-  Result<Value> EvalOrder(Operator op, const Value& left, const Value& right);
   Result<Value> EvalCall(const Expr& expr, Scope& scope);
   Result<Value> CallMacro(const Stmt& macro, const Expr& call, Scope& scope);
   Result<Value> CallFunction(const Expr& call, const std::vector<Value>& args);
   Result<Value> MakeRange(const std::vector<Value>& args);
   Result<std::vector<Value>> EvalArgs(const Expr& expr, Scope& scope, size_t first);
-  Result<Value> GetNamed(const Value& base, std::string_view name);
-  Result<Value> GetItem(const Value& base, const Value& key);
 
   Budget budget_;
   Scope globals_{nullptr};
   const Scope* macro_scope_ = nullptr;  // the variables of the template itself
   uint32_t depth_ = 0;                  // evaluations and blocks inside each other
-  const std::string strftime_now_;
+  const std::optional<int64_t> now_;
 };
 
 }  // namespace kvrm::jinja

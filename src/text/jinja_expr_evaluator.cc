@@ -1,45 +1,20 @@
 #include <algorithm>
 #include <compare>
+#include <ctime>
 #include <limits>
 #include <optional>
 #include <utility>
 
+#include "text/jinja_access.h"
+#include "text/jinja_arithmetic.h"
 #include "text/jinja_evaluator.h"
+#include "text/jinja_print.h"
 #include "text/utf8.h"
 
 namespace kvrm::jinja {
 namespace {
 
 Error UndefinedError(const std::string& what) { return InvalidInput(what + " is undefined"); }
-
-// Python's rule for slices: the indices first, first + step, ... of a sequence.
-std::vector<size_t> SliceIndices(std::optional<int64_t> begin, std::optional<int64_t> end,
-                                 int64_t step, size_t length) {
-  const auto size = static_cast<int64_t>(length);
-  const int64_t low = step > 0 ? 0 : -1;
-  const int64_t high = step > 0 ? size : size - 1;
-  const auto clamp = [&](int64_t at) { return std::clamp(at < 0 ? at + size : at, low, high); };
-  int64_t at = begin ? clamp(*begin) : (step > 0 ? low : high);
-  const int64_t stop = end ? clamp(*end) : (step > 0 ? high : low);
-  std::vector<size_t> indices;
-  while (step > 0 ? at < stop : at > stop) {
-    indices.push_back(static_cast<size_t>(at));
-    // Steps longer than the sequence would overflow.
-    if (step > size || step < -size) break;
-    at += step;
-  }
-  return indices;
-}
-
-std::optional<int64_t> IntOrNothing(const Value& value) {
-  if (const int64_t* number = value.AsInt()) return *number;
-  return std::nullopt;
-}
-
-Error WrongOperands(const char* op, const Value& left, const Value& right) {
-  return InvalidInput(std::string("operator ") + op + " between a " + left.TypeName() + " and a " +
-                      right.TypeName());
-}
 
 }  // namespace
 
@@ -58,6 +33,10 @@ Result<Value> Evaluator::Eval(const Expr& expr, Scope& scope) {
       KVRM_ASSIGN_OR_RETURN(std::vector<Value> items, EvalArgs(expr, scope, 0));
       return MakeList(std::move(items));
     }
+    case ExprKind::kTuple: {
+      KVRM_ASSIGN_OR_RETURN(std::vector<Value> items, EvalArgs(expr, scope, 0));
+      return MakeList(std::move(items), List::Kind::kTuple);
+    }
     case ExprKind::kDict:
       return EvalDict(expr, scope);
     case ExprKind::kAttribute:
@@ -68,6 +47,8 @@ Result<Value> Evaluator::Eval(const Expr& expr, Scope& scope) {
       return EvalSlice(expr, scope);
     case ExprKind::kBuiltin:
       return EvalBuiltin(expr, scope);
+    case ExprKind::kPick:
+      return EvalPick(expr, scope);
     case ExprKind::kCall:
       return EvalCall(expr, scope);
     case ExprKind::kBinary:
@@ -119,89 +100,49 @@ Result<Value> Evaluator::EvalDict(const Expr& expr, Scope& scope) {
 
 Result<Value> Evaluator::EvalAttribute(const Expr& expr, Scope& scope) {
   KVRM_ASSIGN_OR_RETURN(const Value base, Eval(*expr.args[0], scope));
-  if (const Loop* loop = base.AsLoop()) return loop->Get(expr.name);
-  return GetNamed(base, expr.name);
+  return GetAttribute(base, expr.name, budget_);
 }
 
 Result<Value> Evaluator::EvalIndex(const Expr& expr, Scope& scope) {
   KVRM_ASSIGN_OR_RETURN(const Value base, Eval(*expr.args[0], scope));
   KVRM_ASSIGN_OR_RETURN(const Value key, Eval(*expr.args[1], scope));
-  return GetItem(base, key);
-}
-
-// What is not there is undefined; to look into what is itself undefined (a misspelt name) is an
-// error, as in Jinja.
-Result<Value> Evaluator::GetNamed(const Value& base, std::string_view name) {
-  if (base.is_undefined()) {
-    return UndefinedError("what is asked for \"" + ForMessage(name) + "\"");
-  }
-  const Value* found = nullptr;
-  if (const Dict* dict = base.AsDict()) {
-    KVRM_RETURN_IF_ERROR(budget_.Spend(dict->items.size() / 8));
-    found = dict->Find(name);
-  } else if (Namespace* names = base.AsNamespace()) {
-    KVRM_RETURN_IF_ERROR(budget_.Spend(names->items.size() / 8));
-    found = names->Find(name);
-  }
-  return found == nullptr ? Value() : *found;
-}
-
-Result<Value> Evaluator::GetItem(const Value& base, const Value& key) {
-  if (key.AsText() != nullptr) return GetNamed(base, key.AsText()->bytes());
-  if (base.is_undefined()) return UndefinedError("what is indexed");
-  if (key.AsInt() == nullptr) return Value();
-  int64_t at = *key.AsInt();
-  if (const List* list = base.AsList()) {
-    const auto size = static_cast<int64_t>(list->items.size());
-    if (at < 0) at += size;
-    return at < 0 || at >= size ? Value() : list->items[static_cast<size_t>(at)];
-  }
-  if (const Text* text = base.AsText()) {
-    KVRM_RETURN_IF_ERROR(budget_.Spend(text->size() / 16));
-    const std::vector<size_t> begins = CharacterBegins(text->bytes());
-    const auto size = static_cast<int64_t>(begins.size()) - 1;
-    if (at < 0) at += size;
-    if (at < 0 || at >= size) return Value();
-    return Value(text->Slice(begins[static_cast<size_t>(at)], begins[static_cast<size_t>(at) + 1]));
-  }
-  return Value();
+  return GetItem(base, key, budget_);
 }
 
 Result<Value> Evaluator::EvalSlice(const Expr& expr, Scope& scope) {
   KVRM_ASSIGN_OR_RETURN(const std::vector<Value> args, EvalArgs(expr, scope, 0));
-  for (size_t i = 1; i < args.size(); ++i) {
-    if (args[i].AsInt() == nullptr && !args[i].is_none() && expr.args[i] != nullptr) {
-      return InvalidInput(std::string("a slice index of type ") + args[i].TypeName());
-    }
-  }
-  const int64_t step = IntOrNothing(args[3]).value_or(1);
-  if (step == 0) return InvalidInput("a slice step of 0");
-  if (const List* list = args[0].AsList()) {
-    KVRM_RETURN_IF_ERROR(budget_.Spend(list->items.size()));
-    std::vector<Value> items;
-    for (const size_t i :
-         SliceIndices(IntOrNothing(args[1]), IntOrNothing(args[2]), step, list->items.size())) {
-      items.push_back(list->items[i]);
-    }
-    return MakeList(std::move(items));
-  }
-  if (const Text* text = args[0].AsText()) {
-    KVRM_RETURN_IF_ERROR(budget_.Spend(text->size() / 16));
-    const std::vector<size_t> begins = CharacterBegins(text->bytes());
-    Text sliced;
-    for (const size_t i :
-         SliceIndices(IntOrNothing(args[1]), IntOrNothing(args[2]), step, begins.size() - 1)) {
-      sliced.Append(*text, begins[i], begins[i + 1]);
-    }
-    return Value(std::move(sliced));
-  }
-  if (args[0].is_undefined()) return UndefinedError("what is sliced");
-  return InvalidInput(std::string("a slice of a ") + args[0].TypeName());
+  return Slice(args[0], args[1], args[2], args[3], budget_);
 }
 
 Result<Value> Evaluator::EvalBuiltin(const Expr& expr, Scope& scope) {
   KVRM_ASSIGN_OR_RETURN(const std::vector<Value> args, EvalArgs(expr, scope, 0));
   return expr.builtin->call(args[0], std::span(args).subspan(1), budget_);
+}
+
+Result<Value> Evaluator::EvalPick(const Expr& expr, Scope& scope) {
+  KVRM_ASSIGN_OR_RETURN(const Value input, Eval(*expr.args[0], scope));
+  KVRM_ASSIGN_OR_RETURN(const std::vector<Value> args, EvalArgs(expr, scope, 1));
+  if (!input.IsTrue()) return MakeList({}, List::Kind::kGenerator);  // none too, as in Jinja
+  KVRM_ASSIGN_OR_RETURN(const std::shared_ptr<const List> items, Iterate(input, budget_));
+  std::vector<Value> picked;
+  for (const Value& item : items->items) {
+    KVRM_RETURN_IF_ERROR(budget_.Spend(1));
+    Value value = item;
+    if (!expr.name.empty()) {
+      KVRM_ASSIGN_OR_RETURN(value, GetPath(item, expr.name, budget_));
+    }
+    if (expr.builtin != nullptr) {
+      KVRM_ASSIGN_OR_RETURN(value, expr.builtin->call(value, args, budget_));
+    } else if (expr.pick == Pick::kMap && value.is_undefined() && !args.empty()) {
+      value = args[0];
+    }
+    if (expr.pick == Pick::kMap) {
+      picked.push_back(std::move(value));
+    } else if (value.IsTrue() == (expr.pick == Pick::kKeep)) {
+      picked.push_back(item);
+    }
+  }
+  return MakeList(std::move(picked), List::Kind::kGenerator);
 }
 
 Result<Value> Evaluator::EvalLogic(const Expr& expr, Scope& scope) {
@@ -220,6 +161,7 @@ Result<Value> Evaluator::EvalLogic(const Expr& expr, Scope& scope) {
     default:
       break;
   }
+  if (const double* real = first.AsFloat()) return Value(-*real);
   if (first.AsInt() == nullptr || *first.AsInt() == std::numeric_limits<int64_t>::min()) {
     return InvalidInput(std::string("a minus before a ") + first.TypeName());
   }
@@ -248,55 +190,18 @@ Result<Value> Evaluator::EvalBinary(const Expr& expr, Scope& scope) {
     }
     case Operator::kAdd:
     case Operator::kSubtract:
+    case Operator::kMultiply:
+    case Operator::kDivide:
+    case Operator::kFloorDivide:
     case Operator::kModulo:
-      return EvalArithmetic(expr.op, left, right);
+      return Arithmetic(expr.op, left, right, budget_);
     default:
       return EvalOrder(expr.op, left, right);
   }
 }
 
-Result<Value> Evaluator::EvalArithmetic(Operator op, const Value& left, const Value& right) {
-  if (op == Operator::kAdd && left.AsText() != nullptr && right.AsText() != nullptr) {
-    Text joined;
-    KVRM_RETURN_IF_ERROR(Print(left, budget_, joined));
-    KVRM_RETURN_IF_ERROR(Print(right, budget_, joined));
-    return Value(std::move(joined));
-  }
-  if (op == Operator::kAdd && left.AsList() != nullptr && right.AsList() != nullptr) {
-    std::vector<Value> items = left.AsList()->items;
-    const std::vector<Value>& more = right.AsList()->items;
-    KVRM_RETURN_IF_ERROR(budget_.Spend(items.size() + more.size()));
-    items.insert(items.end(), more.begin(), more.end());
-    return MakeList(std::move(items));
-  }
-  const char* name = op == Operator::kAdd ? "+" : op == Operator::kSubtract ? "-" : "%";
-  const int64_t* a = left.AsInt();
-  const int64_t* b = right.AsInt();
-  if (a == nullptr || b == nullptr) return WrongOperands(name, left, right);
-  int64_t result = 0;
-  bool overflow = false;
-  if (op == Operator::kAdd) overflow = __builtin_add_overflow(*a, *b, &result);
-  if (op == Operator::kSubtract) overflow = __builtin_sub_overflow(*a, *b, &result);
-  if (op == Operator::kModulo) {
-    if (*b == 0) return InvalidInput("operator %: division by zero");
-    result = *b == -1 ? 0 : *a % *b;
-    if (result != 0 && (result < 0) != (*b < 0)) result += *b;  // Python's sign rule
-  }
-  if (overflow) return InvalidInput(std::string("operator ") + name + ": over 64 bits");
-  return Value(result);
-}
-
 Result<Value> Evaluator::EvalOrder(Operator op, const Value& left, const Value& right) {
-  std::strong_ordering order = std::strong_ordering::equal;
-  if (left.AsInt() != nullptr && right.AsInt() != nullptr) {
-    order = *left.AsInt() <=> *right.AsInt();
-  } else if (left.AsText() != nullptr && right.AsText() != nullptr) {
-    KVRM_RETURN_IF_ERROR(
-        budget_.SpendText(std::min(left.AsText()->size(), right.AsText()->size())));
-    order = left.AsText()->bytes() <=> right.AsText()->bytes();
-  } else {
-    return WrongOperands("<, <=, > or >=", left, right);
-  }
+  KVRM_ASSIGN_OR_RETURN(const std::partial_ordering order, Compare(left, right, budget_));
   switch (op) {
     case Operator::kLess:
       return Value(order < 0);
@@ -341,8 +246,24 @@ Result<Value> Evaluator::CallFunction(const Expr& call, const std::vector<Value>
     if (!args.empty()) KVRM_RETURN_IF_ERROR(Print(args[0], budget_, message));
     return InvalidInput(ForMessage(message.bytes(), /*max_bytes=*/400));
   }
-  if (call.name == "strftime_now") return Value(Text(strftime_now_));
+  if (call.name == "strftime_now") return FormatNow(args);
   return UndefinedError("function " + call.name);
+}
+
+// UTC: the place where a program runs must not change the prompt.
+Result<Value> Evaluator::FormatNow(const std::vector<Value>& args) {
+  constexpr size_t kMaxFormat = 256;
+  if (args.size() != 1 || args[0].AsText() == nullptr || args[0].AsText()->size() > kMaxFormat) {
+    return InvalidInput("strftime_now takes one string of at most 256 bytes");
+  }
+  const auto seconds = static_cast<std::time_t>(now_.value_or(0));
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  const std::string format(args[0].AsText()->bytes());
+  // Conversions give at most a few dozen bytes each; what does not fit prints as nothing.
+  std::string text(64 * kMaxFormat, '\0');
+  text.resize(std::strftime(text.data(), text.size(), format.c_str(), &utc));
+  return Value(Text(text));
 }
 
 Result<Value> Evaluator::MakeRange(const std::vector<Value>& args) {

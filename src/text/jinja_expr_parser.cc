@@ -13,7 +13,10 @@ namespace {
 using OperatorName = std::pair<std::string_view, Operator>;
 constexpr OperatorName kSumOps[] = {{"+", Operator::kAdd}, {"-", Operator::kSubtract}};
 constexpr OperatorName kConcatOps[] = {{"~", Operator::kConcat}};
-constexpr OperatorName kProductOps[] = {{"%", Operator::kModulo}};
+constexpr OperatorName kProductOps[] = {{"*", Operator::kMultiply},
+                                        {"/", Operator::kDivide},
+                                        {"//", Operator::kFloorDivide},
+                                        {"%", Operator::kModulo}};
 constexpr OperatorName kCompareOps[] = {{"==", Operator::kEqual},  {"!=", Operator::kNotEqual},
                                         {"<", Operator::kLess},    {"<=", Operator::kLessEqual},
                                         {">", Operator::kGreater}, {">=", Operator::kGreaterEqual}};
@@ -23,20 +26,12 @@ constexpr std::array<std::string_view, 4> kFunctions{"namespace", "raise_excepti
 constexpr std::array<std::string_view, 8> kReserved{"if", "else", "and", "or",
                                                     "in", "is",   "not", "for"};
 
-template <class... Args>
-std::vector<ExprPtr> MakeArgs(Args... args) {
-  std::vector<ExprPtr> list;
-  (list.push_back(std::move(args)), ...);
-  return list;
-}
-
-std::string Quoted(std::string_view text) { return "\"" + ForMessage(text) + "\""; }
-
 }  // namespace
 
 Error Cursor::Unexpected(const std::string& expected) const {
-  static constexpr const char* kKinds[] = {"text", "{{",       "}}",         "{%",       "%}",
-                                           "name", "a string", "an integer", "operator", "the end"};
+  static constexpr const char* kKinds[] = {"text",    "{{",       "}}",       "{%",
+                                           "%}",      "name",     "a string", "an integer",
+                                           "a float", "operator", "the end"};
   std::string found = kKinds[static_cast<size_t>(now().kind)];
   if (now().kind == TokenKind::kName || now().kind == TokenKind::kOperator) {
     found = Quoted(now().text);
@@ -177,9 +172,7 @@ Result<ExprPtr> ExprParser::ParseConcat() {
 
 Result<ExprPtr> ExprParser::ParseProduct() {
   KVRM_ASSIGN_OR_RETURN(ExprPtr product, ParseBinaryLevel(&ExprParser::ParseFiltered, kProductOps));
-  for (const std::string_view op : std::initializer_list<std::string_view>{"*", "/", "//", "**"}) {
-    if (cursor_.IsOp(op)) return cursor_.NotSupported("operator " + Quoted(op));
-  }
+  if (cursor_.IsOp("**")) return cursor_.NotSupported("operator \"**\"");
   return product;
 }
 
@@ -212,12 +205,15 @@ Result<ExprPtr> ExprParser::ParsePrimary() {
       return ParseString();
     case TokenKind::kInteger:
       return ParseInteger();
+    case TokenKind::kFloat:
+      return ParseFloat();
     default:
       break;
   }
   if (cursor_.TakeIfOp("(")) {
+    if (cursor_.IsOp(")")) return ParseList(")");
     KVRM_ASSIGN_OR_RETURN(ExprPtr inner, ParseConditional());
-    if (cursor_.IsOp(",")) return cursor_.NotSupported("a tuple");
+    if (cursor_.TakeIfOp(",")) return ParseList(")", std::move(inner));
     KVRM_RETURN_IF_ERROR(cursor_.ExpectOp(")"));
     return inner;
   }
@@ -263,8 +259,18 @@ Result<ExprPtr> ExprParser::ParseInteger() {
   return Finish({.kind = ExprKind::kLiteral, .line = line, .value = number});
 }
 
-Result<ExprPtr> ExprParser::ParseList(std::string_view close) {
-  Expr list{.kind = ExprKind::kList, .line = cursor_.now().line};
+Result<ExprPtr> ExprParser::ParseFloat() {
+  const std::string& digits = cursor_.now().text;
+  double number = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  const uint32_t line = cursor_.Take().line;
+  return Finish({.kind = ExprKind::kLiteral, .line = line, .value = number});
+}
+
+Result<ExprPtr> ExprParser::ParseList(std::string_view close, ExprPtr first) {
+  const ExprKind kind = close == ")" ? ExprKind::kTuple : ExprKind::kList;
+  Expr list{.kind = kind, .line = cursor_.now().line};
+  if (first != nullptr) list.args.push_back(std::move(first));
   while (!cursor_.IsOp(close)) {
     KVRM_ASSIGN_OR_RETURN(ExprPtr item, ParseConditional());
     list.args.push_back(std::move(item));
@@ -278,6 +284,9 @@ Result<ExprPtr> ExprParser::ParseDict() {
   Expr dict{.kind = ExprKind::kDict, .line = cursor_.now().line};
   while (!cursor_.IsOp("}")) {
     KVRM_ASSIGN_OR_RETURN(ExprPtr key, ParseConditional());
+    if (key->kind == ExprKind::kLiteral && key->value.AsText() == nullptr) {
+      return cursor_.NotSupported(std::string("a dict key of type ") + key->value.TypeName());
+    }
     KVRM_RETURN_IF_ERROR(cursor_.ExpectOp(":"));
     KVRM_ASSIGN_OR_RETURN(ExprPtr value, ParseConditional());
     dict.args.push_back(std::move(key));
@@ -330,116 +339,6 @@ Result<ExprPtr> ExprParser::ParseSubscript(ExprPtr base) {
   KVRM_RETURN_IF_ERROR(cursor_.ExpectOp("]"));
   if (expr.kind == ExprKind::kSlice) expr.args.resize(4);
   return Finish(std::move(expr));
-}
-
-Result<ExprPtr> ExprParser::ParseMethod(ExprPtr receiver, std::string name) {
-  Expr call{.kind = ExprKind::kBuiltin, .line = cursor_.now().line, .builtin = FindMethod(name)};
-  if (call.builtin == nullptr) return cursor_.NotSupported("method " + Quoted(name));
-  call.args.push_back(std::move(receiver));
-  KVRM_RETURN_IF_ERROR(ParseBuiltinArgs(call, "method " + Quoted(name)));
-  return Finish(std::move(call));
-}
-
-Result<ExprPtr> ExprParser::ParseFilters(ExprPtr base) {
-  for (;;) {
-    if (cursor_.TakeIfOp("|")) {
-      KVRM_ASSIGN_OR_RETURN(const std::string name, cursor_.ExpectName("a filter's name"));
-      Expr call{
-          .kind = ExprKind::kBuiltin, .line = cursor_.now().line, .builtin = FindFilter(name)};
-      if (call.builtin == nullptr) return cursor_.NotSupported("filter " + Quoted(name));
-      call.args.push_back(std::move(base));
-      const std::string what = "filter " + Quoted(name);
-      if (cursor_.TakeIfOp("(")) {
-        KVRM_RETURN_IF_ERROR(ParseBuiltinArgs(call, what));
-      } else {
-        KVRM_RETURN_IF_ERROR(PlaceArgs(*call.builtin, {}, call, what));
-      }
-      KVRM_ASSIGN_OR_RETURN(base, Finish(std::move(call)));
-    } else if (cursor_.TakeIfName("is")) {
-      KVRM_ASSIGN_OR_RETURN(base, ParseTest(std::move(base)));
-    } else {
-      return base;
-    }
-  }
-}
-
-// A test's argument may stand without brackets: `x is divisibleby 3`.
-Result<ExprPtr> ExprParser::ParseTest(ExprPtr input) {
-  const uint32_t line = cursor_.now().line;
-  const bool negated = cursor_.TakeIfName("not");
-  std::string name;
-  if (cursor_.TakeIfOp("==")) {
-    name = "==";
-  } else {
-    KVRM_ASSIGN_OR_RETURN(name, cursor_.ExpectName("a test's name"));
-  }
-  Expr call{.kind = ExprKind::kBuiltin, .line = line, .builtin = FindTest(name)};
-  if (call.builtin == nullptr) return cursor_.NotSupported("test " + Quoted(name));
-  call.args.push_back(std::move(input));
-  if (cursor_.TakeIfOp("(")) {
-    KVRM_RETURN_IF_ERROR(ParseBuiltinArgs(call, "test " + Quoted(name)));
-  } else {
-    Expr given{.kind = ExprKind::kCall};
-    if (call.builtin->max_args > 0) {
-      KVRM_ASSIGN_OR_RETURN(ExprPtr arg, ParseUnary(/*with_filters=*/false));
-      given.args.push_back(std::move(arg));
-      given.arg_names.emplace_back();
-    }
-    KVRM_RETURN_IF_ERROR(PlaceArgs(*call.builtin, std::move(given), call, "test " + Quoted(name)));
-  }
-  KVRM_ASSIGN_OR_RETURN(ExprPtr test, Finish(std::move(call)));
-  if (!negated) return test;
-  return Finish({.kind = ExprKind::kNot, .line = line, .args = MakeArgs(std::move(test))});
-}
-
-// Up to the closing bracket; the opening one is taken.
-Status ExprParser::ParseArgs(Expr& call) {
-  while (!cursor_.IsOp(")")) {
-    std::string name;
-    if (cursor_.now().kind == TokenKind::kName && cursor_.NextIsOp("=")) {
-      name = cursor_.Take().text;
-      cursor_.Take();
-    } else if (!call.arg_names.empty() && !call.arg_names.back().empty()) {
-      return cursor_.Invalid("an argument without a name after one with a name");
-    }
-    if (cursor_.IsOp("*") || cursor_.IsOp("**")) {
-      return cursor_.NotSupported("unpacking of arguments");
-    }
-    KVRM_ASSIGN_OR_RETURN(ExprPtr arg, ParseConditional());
-    call.args.push_back(std::move(arg));
-    call.arg_names.push_back(std::move(name));
-    if (!cursor_.TakeIfOp(",")) break;
-  }
-  return cursor_.ExpectOp(")");
-}
-
-Status ExprParser::ParseBuiltinArgs(Expr& call, const std::string& what) {
-  Expr given{.kind = ExprKind::kCall};
-  KVRM_RETURN_IF_ERROR(ParseArgs(given));
-  return PlaceArgs(*call.builtin, std::move(given), call, what);
-}
-
-Status ExprParser::PlaceArgs(const Builtin& builtin, Expr given, Expr& call,
-                             const std::string& what) {
-  call.args.resize(1 + builtin.max_args);
-  size_t next = 0;
-  for (size_t i = 0; i < given.args.size(); ++i) {
-    size_t place = next++;
-    if (!given.arg_names[i].empty()) {
-      const auto found = std::ranges::find(builtin.keywords, given.arg_names[i]);
-      place = static_cast<size_t>(found - builtin.keywords.begin());
-    }
-    if (place >= builtin.max_args || call.args[1 + place] != nullptr) {
-      return cursor_.NotSupported(
-          what + " with " +
-          (given.arg_names[i].empty() ? "so many arguments" : "argument " + given.arg_names[i]));
-    }
-    call.args[1 + place] = std::move(given.args[i]);
-  }
-  for (size_t i = 0; i < builtin.min_args; ++i) {
-    if (call.args[1 + i] == nullptr) return cursor_.Invalid(what + " lacks an argument");
-  }
-  return Ok();
 }
 
 }  // namespace kvrm::jinja

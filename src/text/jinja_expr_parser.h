@@ -10,8 +10,19 @@
 #include "base/result.h"
 #include "text/jinja_ast.h"
 #include "text/jinja_lexer.h"
+#include "text/utf8.h"
 
 namespace kvrm::jinja {
+
+// The list of an expression's arguments.
+template <class... Args>
+std::vector<ExprPtr> MakeArgs(Args... args) {
+  std::vector<ExprPtr> list;
+  (list.push_back(std::move(args)), ...);
+  return list;
+}
+
+inline std::string Quoted(std::string_view text) { return "\"" + ForMessage(text) + "\""; }
 
 // The place in the tokens, and how deep in brackets and blocks it is.
 class Cursor {
@@ -61,6 +72,9 @@ class ExprParser {
   Result<ExprPtr> Parse() { return ParseConditional(); }
   Result<ExprPtr> ParseWithoutConditional() { return ParseOr(); }
 
+  // Filters over what a block printed: the first one's name comes next.
+  Result<ExprPtr> ParseCapturedFilters();
+
   // Names called as functions that are not built in: macros must bear them.
   struct Call {
     std::string name;
@@ -84,10 +98,13 @@ class ExprParser {
   Result<ExprPtr> ParsePrimary();
   Result<ExprPtr> ParsePostfix(ExprPtr base);
   Result<ExprPtr> ParseFilters(ExprPtr base);
+  Result<ExprPtr> ParseFilter(ExprPtr input);
+  Result<ExprPtr> ParsePick(ExprPtr input, Pick pick, bool by_attribute, const std::string& what);
   Result<ExprPtr> ParseNameOrCall();
   Result<ExprPtr> ParseString();
   Result<ExprPtr> ParseInteger();
-  Result<ExprPtr> ParseList(std::string_view close);
+  Result<ExprPtr> ParseFloat();
+  Result<ExprPtr> ParseList(std::string_view close, ExprPtr first = nullptr);
   Result<ExprPtr> ParseDict();
   Result<ExprPtr> ParseSubscript(ExprPtr base);
   Result<ExprPtr> ParseMethod(ExprPtr receiver, std::string name);

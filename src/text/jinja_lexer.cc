@@ -141,10 +141,18 @@ class Lexer {
     if (c == '"' || c == '\'') return TakeString(c);
     if (IsDigit(c)) {
       KVRM_RETURN_IF_ERROR(TakeWhile(TokenKind::kInteger, IsDigit));
-      const char next = at_ < source_.size() ? source_[at_] : '\0';
-      const bool fraction = next == '.' && at_ + 1 < source_.size() && IsDigit(source_[at_ + 1]);
-      if (!fraction && !IsNameStart(next)) return Ok();
-      return AtLine(line_, ErrorKind::kUnsupported, "a number that is no plain integer");
+      const auto at = [this](size_t offset) {
+        return at_ + offset < source_.size() ? source_[at_ + offset] : '\0';
+      };
+      if (at(0) == '.' && IsDigit(at(1))) {
+        size_t end = at_ + 1;
+        while (end < source_.size() && IsDigit(source_[end])) ++end;
+        tokens_.back().kind = TokenKind::kFloat;
+        tokens_.back().text += source_.substr(at_, end - at_);
+        Advance(end - at_);
+      }
+      if (!IsNameStart(at(0))) return Ok();
+      return AtLine(line_, ErrorKind::kUnsupported, "a number with an exponent or in another base");
     }
     return TakeOperator();
   }

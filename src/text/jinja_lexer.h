@@ -21,6 +21,7 @@ enum class TokenKind : uint8_t {
   kName,
   kString,  // text: the value, escapes resolved
   kInteger,
+  kFloat,
   kOperator,
   kEnd,
 };
@@ -34,7 +35,7 @@ struct Token {
 inline constexpr size_t kMaxSourceBytes = size_t{1} << 20;
 
 // Errors name the line: a tag, comment or string that does not end, an unknown character, a number
-// that is no integer; a source over kMaxSourceBytes.
+// with an exponent; a source over kMaxSourceBytes.
 Result<std::vector<Token>> Lex(std::string_view source);
 
 // "chat template, line N: ...".

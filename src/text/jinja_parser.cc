@@ -75,6 +75,8 @@ class Parser {
     if (word == "for") return ParseFor(line);
     if (word == "set") return ParseSet(line);
     if (word == "macro") return ParseMacro(line);
+    if (word == "filter") return ParseFilterBlock(line);
+    if (word == "generation") return ParseGeneration(line);
     if (word == "break" || word == "continue") {
       if (loops_ == 0) return cursor_.Invalid("{% " + word + " %} outside a loop");
       KVRM_RETURN_IF_ERROR(ExpectBlockEnd());
@@ -136,18 +138,65 @@ class Parser {
       KVRM_ASSIGN_OR_RETURN(std::string attribute, cursor_.ExpectName("an attribute's name"));
       stmt.names.push_back(std::move(attribute));
     }
-    if (cursor_.IsOp(",")) return cursor_.NotSupported("{% set %} of several variables");
-    if (cursor_.IsOp("|")) return cursor_.NotSupported("{% set %} with a filter");
+    if (cursor_.IsOp(",")) return ParseSetMany(std::move(stmt));
     if (cursor_.TakeIfOp("=")) {
-      KVRM_ASSIGN_OR_RETURN(stmt.expr, exprs_.Parse());
-      if (cursor_.IsOp(",")) return cursor_.NotSupported("a tuple");
+      KVRM_ASSIGN_OR_RETURN(stmt.expr, ParseMaybeTuple());
       KVRM_RETURN_IF_ERROR(ExpectBlockEnd());
       return stmt;
     }
     stmt.kind = StmtKind::kSetBlock;
+    if (cursor_.TakeIfOp("|")) {
+      KVRM_ASSIGN_OR_RETURN(stmt.expr, exprs_.ParseCapturedFilters());
+    }
     if (stmt.names.size() > 1) return cursor_.NotSupported("a {% set %} block of an attribute");
     KVRM_RETURN_IF_ERROR(ExpectBlockEnd());
     KVRM_ASSIGN_OR_RETURN(stmt.body, ParseBodyOutsideLoops({"endset"}));
+    KVRM_RETURN_IF_ERROR(ExpectBlockEnd());
+    return stmt;
+  }
+
+  Result<Stmt> ParseSetMany(Stmt stmt) {
+    stmt.kind = StmtKind::kSetMany;
+    if (stmt.names.size() > 1) return cursor_.NotSupported("{% set %} of several attributes");
+    while (cursor_.TakeIfOp(",")) {
+      KVRM_ASSIGN_OR_RETURN(std::string name, cursor_.ExpectName("a variable's name"));
+      stmt.names.push_back(std::move(name));
+    }
+    KVRM_RETURN_IF_ERROR(cursor_.ExpectOp("="));
+    KVRM_ASSIGN_OR_RETURN(stmt.expr, ParseMaybeTuple());
+    KVRM_RETURN_IF_ERROR(ExpectBlockEnd());
+    return stmt;
+  }
+
+  // What `set` takes: an expression, or several with commas between them.
+  Result<ExprPtr> ParseMaybeTuple() {
+    KVRM_ASSIGN_OR_RETURN(ExprPtr value, exprs_.Parse());
+    if (!cursor_.IsOp(",")) return value;
+    Expr tuple{.kind = ExprKind::kTuple, .line = cursor_.now().line};
+    tuple.depth = value->depth + 1;
+    tuple.args.push_back(std::move(value));
+    while (cursor_.TakeIfOp(",") && cursor_.now().kind != TokenKind::kBlockEnd) {
+      KVRM_ASSIGN_OR_RETURN(ExprPtr next, exprs_.Parse());
+      tuple.depth = std::max(tuple.depth, next->depth + 1);
+      tuple.args.push_back(std::move(next));
+    }
+    return ExprPtr(std::make_unique<const Expr>(std::move(tuple)));
+  }
+
+  Result<Stmt> ParseFilterBlock(uint32_t line) {
+    Stmt stmt{.kind = StmtKind::kFilter, .line = line};
+    KVRM_ASSIGN_OR_RETURN(stmt.expr, exprs_.ParseCapturedFilters());
+    KVRM_RETURN_IF_ERROR(ExpectBlockEnd());
+    KVRM_ASSIGN_OR_RETURN(stmt.body, ParseBodyOutsideLoops({"endfilter"}));
+    KVRM_RETURN_IF_ERROR(ExpectBlockEnd());
+    return stmt;
+  }
+
+  // Marks what the model is trained on; renders as if it were not there.
+  Result<Stmt> ParseGeneration(uint32_t line) {
+    Stmt stmt{.kind = StmtKind::kScope, .line = line};
+    KVRM_RETURN_IF_ERROR(ExpectBlockEnd());
+    KVRM_ASSIGN_OR_RETURN(stmt.body, ParseBodyOutsideLoops({"endgeneration"}));
     KVRM_RETURN_IF_ERROR(ExpectBlockEnd());
     return stmt;
   }

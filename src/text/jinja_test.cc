@@ -16,7 +16,7 @@ const std::vector<ChatMessage> kMessages = {
 std::string Rendered(std::string_view source) {
   const auto parsed = ChatTemplate::Parse(source);
   if (!parsed.ok()) return "refused: " + parsed.error().message;
-  const RenderOptions options{.bos_token = "<s>", .eos_token = "</s>", .strftime_now = "1 Jan"};
+  const RenderOptions options{.bos_token = "<s>", .eos_token = "</s>", .now = 0};
   const auto pieces = (*parsed)->Render(kMessages, options);
   return pieces.ok() ? JoinPieces(*pieces) : "error: " + pieces.error().message;
 }
@@ -161,9 +161,102 @@ TEST(Jinja, FiltersTestsAndMethodsDoAsPythonDoes) {
       {"{{ 4 is divisibleby 2 }},{{ 3 is odd }},{{ 1 is eq 1 }},{{ 1 is in [1] }},"
        "{{ true is true }},{{ 1 is true }},{{ not x is defined }}",
        "True,True,True,True,True,False,True"},
-      {"{{ bos_token }}{{ eos_token }}{{ strftime_now('%d') }}{{ strftime_now is defined }}",
-       "<s></s>1 JanTrue"},
+      {"{{ bos_token }}{{ eos_token }}{{ strftime_now('%d %b %Y') }}{{ strftime_now is defined }}",
+       "<s></s>01 Jan 1970True"},
       {"{{ tools is none }},{{ custom_tools is defined }}", "True,False"},
+  });
+}
+
+TEST(Jinja, NumbersCalculateAndPrintAsPythonDoes) {
+  ExpectCases({
+      {"{{ 2 * 3 }},{{ 7 / 2 }},{{ 7 // 2 }},{{ -7 // 2 }},{{ -7 % 3 }},{{ 7.5 // 2 }}",
+       "6,3.5,3,-4,2,3.0"},
+      {"{{ 1.5 + 1 }},{{ 0.1 + 0.2 }},{{ true + 1 }},{{ 1 / 3 }}",
+       "2.5,0.30000000000000004,2,0.3333333333333333"},
+      {"{{ 10000000000.0 * 1000000.0 }},{{ 1.0 / 100000 }},{{ 1.0 / 1000 }},{{ 100.0 }}",
+       "1e+16,1e-05,0.001,100.0"},
+      {"{{ 'ab' * 3 }},{{ [1] * 2 }},{{ 'x' * 0 }}|{{ 'x' * -1 }}|", "ababab,[1, 1],||"},
+      {"{{ 1 == 1.0 }},{{ 1 < 1.5 }},{{ 2.0 is float }},{{ 1 is float }},{{ true is integer }}",
+       "True,True,True,False,False"},
+      {"{{ '3.7'|int }},{{ ' 12 '|int }},{{ 'x'|int }},{{ 'x'|int(5) }},{{ 2.9|int }}",
+       "3,12,0,5,2"},
+      {"{{ -3|abs }},{{ (-3)|abs }}", "3,3"},
+  });
+}
+
+TEST(Jinja, ListsDictsAndTextPrintAsPythonsRepr) {
+  ExpectCases({
+      {"{{ [1, 'a', none, true, 1.5] }}", "[1, 'a', None, True, 1.5]"},
+      {"{{ {'a': {'b': []}} }}", "{'a': {'b': []}}"},
+      {"{{ ['it\\'s', 'a\"b', 'x\\'\"'] }}", "[\"it's\", 'a\"b', 'x\\'\"']"},
+      {"{{ ['\\n\\t\\\\', '\u00e9', '\u200b', '\u00a0', '\x7f'] }}",
+       "['\\n\\t\\\\', '\u00e9', '\\u200b', '\\xa0', '\\x7f']"},
+      {"{{ (1, 2) }},{{ (1,) }},{{ () }}", "(1, 2),(1,),()"},
+      {"{{ {'a': 1}.items()|list }}", "[('a', 1)]"},
+      {"{{ [1, 2] ~ 'x' }},{{ {'k': 'v'}|string }}", "[1, 2]x,{'k': 'v'}"},
+  });
+}
+
+TEST(Jinja, FiltersThatPickAndOrder) {
+  const std::string list = "{% set l = [{'n': 'b', 't': 1}, {'n': 'A', 't': 2}, {'n': 'c'}] %}";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{{ l|map(attribute='n')|join(',') }}", "b,A,c"},
+      {"{{ l|map(attribute='t', default=0)|list }}", "[1, 2, 0]"},
+      {"{{ ['a', 'b']|map('upper')|join }}", "AB"},
+      {"{{ ['a', 'b']|map('replace', 'a', 'x')|join }}", "xb"},
+      {"{{ l|selectattr('t')|map(attribute='n')|join }}", "bA"},
+      {"{{ l|selectattr('t', 'defined')|list|length }}", "2"},
+      {"{{ l|rejectattr('t', 'equalto', 2)|map(attribute='n')|join }}", "bc"},
+      {"{{ [1, 0, 2]|select|list }},{{ [1, 2, 3]|reject('odd')|list }}", "[1, 2],[2]"},
+      {"{{ none|select('string')|list }}", "[]"},
+      {"{{ l|sort(attribute='n')|map(attribute='n')|join }}", "Abc"},
+      {"{{ ['b', 'A', 'a']|sort }},{{ ['b', 'A']|sort(case_sensitive=true) }}",
+       "['A', 'a', 'b'],['A', 'b']"},
+      {"{{ [3, 1, 2]|sort(reverse=true) }},{{ [3, 1, 2]|min }},{{ [3, 1, 2]|max }}",
+       "[3, 2, 1],1,3"},
+      {"{{ ['a', 'A', 'b']|unique|list }},{{ [1, 2, 1]|unique|list }}", "['a', 'b'],[1, 2]"},
+      {"{{ {'b': 1, 'a': 2}|dictsort }},{{ {'b': 1, 'a': 2}|dictsort(by='value') }}",
+       "[('a', 2), ('b', 1)],[('b', 1), ('a', 2)]"},
+      {"{{ [1, 2]|reverse|list }},{{ 'ab'|reverse }}", "[2, 1],ba"},
+      {"{% if []|map('upper') %}a generator is true{% endif %}", "a generator is true"},
+      {"{{ 'a\nb\n\nc'|indent(2) }}", "a\n  b\n\n  c"},
+      {"{{ 'a\nb\n'|indent(1, true) }}|", " a\n b\n|"},
+      {"{{ {'b': 1, 'a': '\u00e9'}|tojson(ensure_ascii=true, sort_keys=true) }}",
+       "{\"a\": \"\\u00e9\", \"b\": 1}"},
+      {"{{ [1, 2]|tojson(separators=(',', ':')) }}", "[1,2]"},
+      {"{{ ('<b>'|safe) + '<i>' }},{{ ('<b>'|safe) ~ '<i>' }}", "<b>&lt;i&gt;,<b><i>"},
+  };
+  for (const auto& [source, expected] : cases) EXPECT_EQ(Rendered(list + source), expected);
+}
+
+TEST(Jinja, BlocksCaptureFilterAndScope) {
+  ExpectCases({
+      {"{% set x %} a {{ 1 }} {% endset %}[{{ x }}]", "[ a 1 ]"},
+      {"{% set x | trim | upper %} a {% endset %}[{{ x }}]", "[A]"},
+      {"{% filter upper %}a{% set y = 1 %}{% endfilter %}{{ y is defined }}", "AFalse"},
+      {"{% generation %}a{% set y = 1 %}{% endgeneration %}{{ y is defined }}", "aFalse"},
+      {"{% set a, b = (1, 2) %}{{ a }}{{ b }}{% set c, d = 3, 4 %}{{ c }}{{ d }}", "1234"},
+      {"{% set t = 1, 2 %}{{ t }}", "(1, 2)"},
+  });
+}
+
+// jinja2 looks an attribute up on Python's own type first: there `items` is a method.
+TEST(Jinja, AMethodsNameHidesTheKeyOfThatName) {
+  ExpectCases({
+      {"{{ {'items': 1}['items'] }}", "1"},
+      {"{% if {}.items %}a method is true{% endif %}", "a method is true"},
+      {"{{ {}.items is string }},{{ {}.items is defined }},{{ {}.other is defined }}",
+       "False,True,False"},
+  });
+}
+
+TEST(Jinja, TextMethodsDoAsPythonsDo) {
+  ExpectCases({
+      {"{{ ', '.join(['a', 'b']) }},{{ 'aXbX'.count('X') }},{{ 'h\u00e9x'.find('x') }}",
+       "a, b,2,2"},
+      {"{{ 'abc'.removeprefix('a') }},{{ 'abc'.removesuffix('c') }},{{ 'abc'.removeprefix('b') }}",
+       "bc,ab,abc"},
+      {"{{ 'a\r\nb\nc'.splitlines() }},{{ 'a{}{{}}'.format(1) }}", "['a', 'b', 'c'],a1{}"},
   });
 }
 
@@ -175,19 +268,26 @@ TEST(Jinja, WhatIsNotOfferedIsRefusedAtLoadByNameAndLine) {
       {"{{ x is prime }}", "refused: chat template, line 1: test \"prime\" is not supported"},
       {"\n\n{{ x.title() }}", "refused: chat template, line 3: method \"title\" is not supported"},
       {"{{ f(1) }}", "refused: chat template, line 1: function \"f\" is not supported"},
-      {"{{ 2 * 3 }}", "refused: chat template, line 1: operator \"*\" is not supported"},
-      {"{{ 1.5 }}",
-       "refused: chat template, line 1: a number that is no plain integer is not supported"},
+      {"{{ 2 ** 3 }}", "refused: chat template, line 1: operator \"**\" is not supported"},
+      {"{{ 1e5 }}",
+       "refused: chat template, line 1: a number with an exponent or in another base is not "
+       "supported"},
+      {"{{ {1: 2} }}",
+       "refused: chat template, line 1: a dict key of type integer is not supported"},
+      {"{{ x|map('nosuch') }}",
+       "refused: chat template, line 1: filter \"nosuch\" is not supported"},
+      {"{{ x|select('nosuch') }}",
+       "refused: chat template, line 1: test \"nosuch\" is not supported"},
+      {"{{ x|select(y) }}",
+       "refused: chat template, line 1: filter \"select\" with a computed name is not supported"},
+      {"{% call f() %}{% endcall %}",
+       "refused: chat template, line 1: statement \"call\" is not supported"},
       {"{{ 1 < 2 < 3 }}",
        "refused: chat template, line 1: a chain of comparisons (a < b < c) is not supported"},
-      {"{{ (1, 2) }}", "refused: chat template, line 1: a tuple is not supported"},
       {"{% for x in y recursive %}{% endfor %}",
        "refused: chat template, line 1: a recursive loop is not supported"},
-      {"{% set a, b = x %}",
-       "refused: chat template, line 1: {% set %} of several variables is not supported"},
-      {"{{ x|tojson(sort_keys=true) }}",
-       "refused: chat template, line 1: filter \"tojson\" with argument sort_keys is not "
-       "supported"},
+      {"{{ x|tojson(default=1) }}",
+       "refused: chat template, line 1: filter \"tojson\" with argument default is not supported"},
       {"{{ [1][0](2) }}",
        "refused: chat template, line 1: a call of something that is no name is not supported"},
       {"{{ 99999999999999999999 }}",
@@ -220,9 +320,16 @@ TEST(Jinja, ErrorsAtWorkNameTheLine) {
       {"\n{{ raise_exception('No\\nway') }}", "error: chat template, line 2: No\\nway"},
       {"{{ nothing.x }}", "error: chat template, line 1: what is asked for \"x\" is undefined"},
       {"{{ 'a' + 1 }}", "error: chat template, line 1: operator + between a string and a integer"},
-      {"{{ [1] }}",
-       "error: chat template, line 1: a list has no text of its own; tojson prints "
-       "lists and dicts"},
+      {"{{ namespace() }}", "error: chat template, line 1: a namespace has no text of its own"},
+      {"{{ [1].append(2) }}",
+       "error: chat template, line 1: a template cannot change a list or dict"},
+      {"{{ [1]|map('string')|tojson }}",
+       "error: chat template, line 1: tojson: what select, map, unique or items gives; add |list"},
+      {"{{ [1, 'a']|sort }}",
+       "error: chat template, line 1: operator <, <=, > or >= between a integer and a string"},
+      {"{{ 1 // 0 }}", "error: chat template, line 1: operator //: division by zero"},
+      {"{{ '{0}'.format(1) }}",
+       "error: chat template, line 1: format: only {} for each argument is offered"},
       {"{{ 1 % 0 }}", "error: chat template, line 1: operator %: division by zero"},
       {"{{ 9223372036854775807 + 1 }}", "error: chat template, line 1: operator +: over 64 bits"},
       {"{% for a in 1 %}{% endfor %}",
@@ -271,6 +378,9 @@ TEST(Jinja, WorkAndSizeAreBounded) {
   EXPECT_EQ(Rendered(mebibyte + "{{ ns.s|length }}"), "1048576");
   EXPECT_EQ(Rendered(mebibyte + "{{ ns.s|replace('a', ns.s)|length }}"),
             "error: chat template, line 1: replace: the text may grow over 8388608 bytes");
+  EXPECT_EQ(Rendered("{{ 'ab' * 9000000 }}"),
+            "error: chat template, line 1: a text of over 8388608 bytes");
+  EXPECT_EQ(Rendered("{{ ([1] * 2000000)|length }}"), steps);
   EXPECT_EQ(Rendered(mebibyte + "{{ (ns.s[:400000] + 'b') in ns.s }}"), steps);
   EXPECT_EQ(Rendered(mebibyte + "{{ ns.s.split(ns.s[:400000] + 'b')|length }}"), steps);
 }

@@ -62,6 +62,30 @@ Text Text::Slice(size_t begin, size_t end) const {
   return slice;
 }
 
+Text Text::AsMarkup() const {
+  Text markup = *this;
+  markup.is_markup_ = true;
+  return markup;
+}
+
+Text Text::Escaped() const {
+  if (is_markup_) return *this;
+  using Escape = std::pair<char, std::string_view>;
+  static constexpr Escape kEscapes[] = {
+      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'\'', "&#39;"}, {'"', "&#34;"}};
+  Text escaped;
+  size_t begin = 0;
+  for (size_t at = 0; (at = bytes_.find_first_of("&<>'\"", at)) != std::string::npos;
+       begin = ++at) {
+    const auto* escape = std::ranges::find(kEscapes, bytes_[at], &Escape::first);
+    escaped.Append(*this, begin, at);
+    escaped.Append(escape->second, FromUserAt(at));
+  }
+  escaped.Append(*this, begin, size());
+  escaped.is_markup_ = true;
+  return escaped;
+}
+
 bool Text::FromUserAt(size_t at) const {
   return std::ranges::upper_bound(runs_, at, {}, &Run::end)->from_user;
 }
@@ -93,7 +117,8 @@ Text Strip(const Text& text, Sides sides, std::string_view characters) {
   if (sides != Sides::kLeft) {
     while (end > begin && goes(PreviousCharacter(bytes, end))) end = PreviousCharacter(bytes, end);
   }
-  return text.Slice(begin, end);
+  Text stripped = text.Slice(begin, end);
+  return text.is_markup() ? stripped.AsMarkup() : stripped;
 }
 
 Text ChangeCase(const Text& text, LetterCase to) {

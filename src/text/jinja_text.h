@@ -31,12 +31,19 @@ class Text {
     bool from_user;
   };
   const std::vector<Run>& runs() const { return runs_; }
+  // What Jinja calls Markup (filter `safe`): text joined to it by + is escaped for HTML.
+  bool is_markup() const { return is_markup_; }
+  Text AsMarkup() const;
+  // With & < > ' " as HTML writes them, unless it is markup already.
+  Text Escaped() const;
+
   // Requires: at < size().
   bool FromUserAt(size_t at) const;
 
  private:
   std::string bytes_;
   std::vector<Run> runs_;
+  bool is_markup_ = false;
 };
 
 // Python's str methods, on code points; bytes that are not UTF-8 count as a character each.

@@ -7,129 +7,22 @@
 namespace kvrm::jinja {
 namespace {
 
-Status AppendBounded(const Text& text, Budget& budget, Text& out) {
-  KVRM_RETURN_IF_ERROR(budget.MakeText(text.size(), out.size()));
-  out.Append(text);
-  return Ok();
-}
-
-// Text as a JSON string; each byte keeps its mark.
-void AppendJsonString(const Text& text, Text& out) {
-  static constexpr char kHex[] = "0123456789abcdef";
-  out.Append("\"", /*from_user=*/false);
-  size_t begin = 0;
-  for (const Text::Run& run : text.runs()) {
-    std::string escaped;
-    for (const char c : text.bytes().substr(begin, run.end - begin)) {
-      switch (c) {
-        case '"':
-          escaped += "\\\"";
-          break;
-        case '\\':
-          escaped += "\\\\";
-          break;
-        case '\n':
-          escaped += "\\n";
-          break;
-        case '\r':
-          escaped += "\\r";
-          break;
-        case '\t':
-          escaped += "\\t";
-          break;
-        case '\b':
-          escaped += "\\b";
-          break;
-        case '\f':
-          escaped += "\\f";
-          break;
-        default:
-          if (static_cast<unsigned char>(c) < 0x20) {
-            escaped += "\\u00";
-            escaped += kHex[c >> 4];
-            escaped += kHex[c & 15];
-          } else {
-            escaped += c;
-          }
-      }
-    }
-    out.Append(escaped, run.from_user);
-    begin = run.end;
-  }
-  out.Append("\"", /*from_user=*/false);
-}
-
-class JsonPrinter {
- public:
-  JsonPrinter(int64_t indent, Budget& budget, Text& out)
-      : indent_(indent), budget_(budget), out_(out) {}
-
-  Status Print(const Value& value, uint32_t level) {
-    // The line end, blanks and separator before it included.
-    const size_t blanks = indent_ < 0 ? 0 : static_cast<size_t>(indent_) * level;
-    KVRM_RETURN_IF_ERROR(budget_.MakeText(blanks, out_.size()));
-    if (const Text* text = value.AsText()) {
-      KVRM_RETURN_IF_ERROR(budget_.MakeText(text->size(), out_.size()));
-      AppendJsonString(*text, out_);
-      return Ok();
-    }
-    if (const List* list = value.AsList()) return PrintList(*list, level);
-    if (const Dict* dict = value.AsDict()) return PrintDict(*dict, level);
-    if (const bool* flag = value.AsBool()) {
-      Write(*flag ? "true" : "false");
-    } else if (const int64_t* number = value.AsInt()) {
-      Write(std::to_string(*number));
-    } else if (value.is_none()) {
-      Write("null");
-    } else {
-      return InvalidInput(std::string("tojson: a value of type ") + value.TypeName());
-    }
-    return Ok();
-  }
-
- private:
-  void Write(std::string_view text) { out_.Append(text, /*from_user=*/false); }
-
-  // Between items, and before the first and after the last of a level.
-  void BreakLine(uint32_t level) {
-    if (indent_ < 0) return;
-    Write("\n" + std::string(static_cast<size_t>(indent_) * level, ' '));
-  }
-  void Separate(bool first, uint32_t level) {
-    if (!first) Write(indent_ < 0 ? ", " : ",");
-    BreakLine(level);
-  }
-
-  Status PrintList(const List& list, uint32_t level) {
-    if (list.items.empty()) return Write("[]"), Ok();
-    Write("[");
-    for (size_t i = 0; i < list.items.size(); ++i) {
-      Separate(i == 0, level + 1);
-      KVRM_RETURN_IF_ERROR(Print(list.items[i], level + 1));
-    }
-    BreakLine(level);
-    Write("]");
-    return Ok();
-  }
-
-  Status PrintDict(const Dict& dict, uint32_t level) {
-    if (dict.items.empty()) return Write("{}"), Ok();
-    Write("{");
-    for (size_t i = 0; i < dict.items.size(); ++i) {
-      Separate(i == 0, level + 1);
-      AppendJsonString(dict.items[i].first, out_);
-      Write(": ");
-      KVRM_RETURN_IF_ERROR(Print(dict.items[i].second, level + 1));
-    }
-    BreakLine(level);
-    Write("}");
-    return Ok();
-  }
-
-  const int64_t indent_;
-  Budget& budget_;
-  Text& out_;
+// Python's bool is a number.
+struct Number {
+  bool is_number = false;
+  bool is_integer = false;
+  int64_t integer = 0;
+  double real = 0;
 };
+
+Number NumberOf(const Value& value) {
+  if (const double* real = value.AsFloat()) return {true, false, 0, *real};
+  if (const int64_t* integer = value.AsInt()) {
+    return {true, true, *integer, static_cast<double>(*integer)};
+  }
+  if (const bool* flag = value.AsBool()) return {true, true, *flag ? 1 : 0, *flag ? 1.0 : 0.0};
+  return {};
+}
 
 template <class Items, class Get>
 Result<uint32_t> DepthOver(const Items& items, Get get) {
@@ -149,7 +42,7 @@ Result<uint32_t> DepthOver(const Items& items, Get get) {
 }
 
 Result<bool> EqualLists(const List& a, const List& b, Budget& budget) {
-  if (a.items.size() != b.items.size()) return false;
+  if (a.kind != b.kind || a.items.size() != b.items.size()) return false;
   for (size_t i = 0; i < a.items.size(); ++i) {
     KVRM_ASSIGN_OR_RETURN(const bool same, Equal(a.items[i], b.items[i], budget));
     if (!same) return false;
@@ -174,15 +67,19 @@ Result<bool> EqualDicts(const Dict& a, const Dict& b, Budget& budget) {
 bool Value::IsTrue() const {
   if (const bool* flag = AsBool()) return *flag;
   if (const int64_t* number = AsInt()) return *number != 0;
+  if (const double* number = AsFloat()) return *number != 0;
   if (const Text* text = AsText()) return text->size() > 0;
-  if (const List* list = AsList()) return !list->items.empty();
+  if (const List* list = AsList()) {
+    return list->kind == List::Kind::kGenerator || !list->items.empty();
+  }
   if (const Dict* dict = AsDict()) return !dict->items.empty();
   return !is_undefined() && !is_none();
 }
 
 const char* Value::TypeName() const {
-  static constexpr const char* kNames[] = {"undefined", "none", "boolean",   "integer", "string",
-                                           "list",      "dict", "namespace", "loop",    "macro"};
+  static constexpr const char* kNames[] = {"undefined", "none",   "boolean", "integer",
+                                           "float",     "string", "list",    "dict",
+                                           "namespace", "loop",   "function"};
   return kNames[data_.index()];
 }
 
@@ -239,10 +136,10 @@ Status Budget::MakeText(size_t bytes, size_t existing) {
   return SpendText(bytes);
 }
 
-Result<Value> MakeList(std::vector<Value> items) {
+Result<Value> MakeList(std::vector<Value> items, List::Kind kind) {
   KVRM_ASSIGN_OR_RETURN(const uint32_t depth,
                         DepthOver(items, [](const Value& item) -> const Value& { return item; }));
-  return Value(std::make_shared<const List>(List{std::move(items), depth}));
+  return Value(std::make_shared<const List>(List{std::move(items), depth, kind}));
 }
 
 Result<Value> MakeDict(std::vector<std::pair<Text, Value>> items) {
@@ -254,11 +151,6 @@ Result<Value> MakeDict(std::vector<std::pair<Text, Value>> items) {
 
 Result<bool> Equal(const Value& a, const Value& b, Budget& budget) {
   KVRM_RETURN_IF_ERROR(budget.Spend(1));
-  const auto number = [](const Value& value) -> std::pair<bool, int64_t> {
-    if (const int64_t* integer = value.AsInt()) return {true, *integer};
-    if (const bool* flag = value.AsBool()) return {true, *flag ? 1 : 0};
-    return {false, 0};
-  };
   if (a.AsText() != nullptr && b.AsText() != nullptr) {
     KVRM_RETURN_IF_ERROR(budget.SpendText(std::min(a.AsText()->size(), b.AsText()->size())));
     return a.AsText()->bytes() == b.AsText()->bytes();
@@ -269,27 +161,25 @@ Result<bool> Equal(const Value& a, const Value& b, Budget& budget) {
   if (a.AsDict() != nullptr && b.AsDict() != nullptr) {
     return EqualDicts(*a.AsDict(), *b.AsDict(), budget);
   }
-  if (number(a).first && number(b).first) return number(a).second == number(b).second;
+  const Number x = NumberOf(a);
+  const Number y = NumberOf(b);
+  if (x.is_integer && y.is_integer) return x.integer == y.integer;
+  if (x.is_number && y.is_number) return x.real == y.real;
   if (a.AsNamespace() != nullptr) return a.AsNamespace() == b.AsNamespace();
   return (a.is_none() && b.is_none()) || (a.is_undefined() && b.is_undefined());
 }
 
-Status Print(const Value& value, Budget& budget, Text& out) {
-  if (const Text* text = value.AsText()) return AppendBounded(*text, budget, out);
-  if (const int64_t* number = value.AsInt()) {
-    return AppendBounded(Text(std::to_string(*number)), budget, out);
+Result<std::partial_ordering> Compare(const Value& a, const Value& b, Budget& budget) {
+  if (a.AsText() != nullptr && b.AsText() != nullptr) {
+    KVRM_RETURN_IF_ERROR(budget.SpendText(std::min(a.AsText()->size(), b.AsText()->size())));
+    return std::partial_ordering(a.AsText()->bytes() <=> b.AsText()->bytes());
   }
-  if (const bool* flag = value.AsBool()) {
-    return AppendBounded(Text(*flag ? "True" : "False"), budget, out);
-  }
-  if (value.is_none()) return AppendBounded(Text("None"), budget, out);
-  if (value.is_undefined()) return Ok();
-  return InvalidInput(std::string("a ") + value.TypeName() +
-                      " has no text of its own; tojson prints lists and dicts");
-}
-
-Status PrintJson(const Value& value, int64_t indent, Budget& budget, Text& out) {
-  return JsonPrinter(indent, budget, out).Print(value, 0);
+  const Number x = NumberOf(a);
+  const Number y = NumberOf(b);
+  if (x.is_integer && y.is_integer) return std::partial_ordering(x.integer <=> y.integer);
+  if (x.is_number && y.is_number) return x.real <=> y.real;
+  return InvalidInput(std::string("operator <, <=, > or >= between a ") + a.TypeName() + " and a " +
+                      b.TypeName());
 }
 
 Result<std::shared_ptr<const List>> Iterate(const Value& value, Budget& budget) {

@@ -3,6 +3,7 @@
 // list or a text of megabytes is named by many variables). Thread-compatible.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -26,7 +27,9 @@ struct Dict;
 struct Namespace;
 struct Loop;
 struct Macro {
-  const Stmt* stmt;  // of the template, which outlives its values; null: a built-in function
+  // Of the template, which outlives its values; null: a built-in function, or a method that was
+  // named but not called.
+  const Stmt* stmt;
 };
 
 class Value {
@@ -35,6 +38,7 @@ class Value {
   Value(None none) : data_(none) {}       // NOLINT: implicit by design, as the next ones
   Value(bool value) : data_(value) {}     // NOLINT
   Value(int64_t value) : data_(value) {}  // NOLINT
+  Value(double value) : data_(value) {}   // NOLINT
   Value(Text text) : data_(std::make_shared<const Text>(std::move(text))) {}  // NOLINT
   Value(std::shared_ptr<const List> list) : data_(std::move(list)) {}         // NOLINT
   Value(std::shared_ptr<const Dict> dict) : data_(std::move(dict)) {}         // NOLINT
@@ -48,6 +52,7 @@ class Value {
   // Null when the value is of another kind.
   const bool* AsBool() const { return std::get_if<bool>(&data_); }
   const int64_t* AsInt() const { return std::get_if<int64_t>(&data_); }
+  const double* AsFloat() const { return std::get_if<double>(&data_); }
   const Text* AsText() const { return Shared<const Text>(); }
   const List* AsList() const { return Shared<const List>(); }
   const Dict* AsDict() const { return Shared<const Dict>(); }
@@ -71,7 +76,7 @@ class Value {
     return shared == nullptr ? nullptr : shared->get();
   }
 
-  std::variant<Undefined, None, bool, int64_t, std::shared_ptr<const Text>,
+  std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const Text>,
                std::shared_ptr<const List>, std::shared_ptr<const Dict>, std::shared_ptr<Namespace>,
                std::shared_ptr<const Loop>, Macro>
       data_;
@@ -80,6 +85,9 @@ class Value {
 struct List {
   std::vector<Value> items;
   uint32_t depth = 1;
+  // To Python other types: a tuple prints with round brackets, a generator (what select, map and
+  // their like give) can only be gone through.
+  enum class Kind : uint8_t { kList, kTuple, kGenerator } kind = Kind::kList;
 };
 struct Dict {
   std::vector<std::pair<Text, Value>> items;  // in order of insertion, keys distinct
@@ -120,15 +128,13 @@ class Budget {
 };
 
 // Errors: too deep, or an item that may not stand in a list or dict (namespace, loop).
-Result<Value> MakeList(std::vector<Value> items);
+Result<Value> MakeList(std::vector<Value> items, List::Kind kind = List::Kind::kList);
 Result<Value> MakeDict(std::vector<std::pair<Text, Value>> items);
 
 // Python's ==. Spends by size.
 Result<bool> Equal(const Value& a, const Value& b, Budget& budget);
-// Appends what {{ value }} prints. Errors: a list, dict or other value without a plain text.
-Status Print(const Value& value, Budget& budget, Text& out);
-// Appends JSON as Python's json.dumps with ensure_ascii off. `indent` < 0: on one line.
-Status PrintJson(const Value& value, int64_t indent, Budget& budget, Text& out);
+// Python's < and its like: between two numbers or two texts (by code points). Errors: other pairs.
+Result<std::partial_ordering> Compare(const Value& a, const Value& b, Budget& budget);
 // What a for statement goes through: items, keys or characters.
 Result<std::shared_ptr<const List>> Iterate(const Value& value, Budget& budget);
 

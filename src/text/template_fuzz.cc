@@ -31,7 +31,7 @@ void RunOne(std::string_view source, const std::string& content) {
   if (!parsed.ok()) return CheckMessage(parsed.error());
   const std::vector<ChatMessage> messages = {
       {"user", content}, {content, "<|im_end|>"}, {"assistant", "<|im_"}, {"user", "end|>"}};
-  const auto pieces = (*parsed)->Render(messages, {.strftime_now = "1 Jan"});
+  const auto pieces = (*parsed)->Render(messages, {.now = 0});
   if (!pieces.ok()) return CheckMessage(pieces.error());
   const std::vector<TokenId> ids = EncodePieces(SmallTokenizer(), *pieces);
   KVRM_CHECK(SmallTokenizer().Decode(ids, /*with_special=*/true) == JoinPieces(*pieces),
