@@ -50,7 +50,7 @@ consteval Field MakeField(const char* name, size_t stated_offset, size_t offset,
   using Element = std::remove_extent_t<Member>;
   if (stated_offset != offset) throw "a field's offset is not the one that the layout states";
   return {name, static_cast<uint16_t>(offset), sizeof(Element), kind,
-          static_cast<uint8_t>(sizeof(Member) / sizeof(Element))};
+          static_cast<uint8_t>(std::is_array_v<Member> ? std::extent_v<Member> : 1)};
 }
 
 // Every byte of T belongs to exactly one field.

@@ -40,7 +40,8 @@ class FrameHistory {
     heads_.clear();
     deltas_.clear();
     num_logits_ = 0;
-    for (uint16_t slot = 0; slot < kCapacity.max_slots; ++slot) {
+    constexpr auto kSlots = static_cast<uint16_t>(kCapacity.max_slots);
+    for (uint16_t slot = 0; slot < kSlots; ++slot) {
       const uint32_t choice = Below(16);
       if (choice == 0 || sequences_[slot].length + 25 > kCapacity.max_pages * 16) {
         Leave(slot);

@@ -23,7 +23,6 @@ namespace kvrm {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::Each;
 using ::testing::ElementsAre;
 using testing::FrameHistory;
 using ::testing::HasSubstr;
