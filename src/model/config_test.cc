@@ -87,8 +87,8 @@ TEST(Config, FeaturesThatWouldBeWrongToIgnoreAreRefused) {
   ExpectHolds(ConfigError(EditedModel(Spec()).Put("blk.0.attn_q.bias", DType::kF32, {128})),
               "'blk.0.attn_q.bias'");
   const std::string message =
-      ConfigError(EditedModel(Spec()).Put("blk.2.attn_q.weight", DType::kQ5_0, {128, 128}));
-  ExpectHolds(message, "'blk.2.attn_q.weight' has type Q5_0");
+      ConfigError(EditedModel(Spec()).Put("blk.2.attn_q.weight", DType::kMXFP4, {128, 128}));
+  ExpectHolds(message, "'blk.2.attn_q.weight' has type MXFP4");
 }
 
 // ---- B063: keys against each other and against the tensors

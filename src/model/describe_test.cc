@@ -76,9 +76,9 @@ TEST(Describe, ModelsThatCannotBeRunSayWhatIsMissing) {
   EXPECT_TRUE(JsonOf(*other.file).at("config").is_null());
   ASSERT_EQ(JsonOf(*other.file).at("missing").as_array().size(), 1u);
 
-  const MemoryFile type = EditedModel({}).Put("blk.0.ffn_up.weight", DType::kQ5_1, {64, 96}).Open();
+  const MemoryFile type = EditedModel({}).Put("blk.0.ffn_up.weight", DType::kMXFP4, {64, 96}).Open();
   ExpectHolds(DescribeText(*type.file), "(not readable)");
-  ExpectHolds(DescribeText(*type.file), "'blk.0.ffn_up.weight' has type Q5_1");
+  ExpectHolds(DescribeText(*type.file), "'blk.0.ffn_up.weight' has type MXFP4");
 
   const MemoryFile no_tokens = EditedModel({}).Remove("tokenizer.ggml.tokens").Open();
   ExpectHolds(DescribeText(*no_tokens.file), "'tokenizer.ggml.tokens' is missing");

@@ -3,16 +3,10 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "tensor/blocks.h"
 #include "tensor/dtype.h"
 
 namespace kvrm {
-namespace {
-
-float LoadHalf(const uint8_t* bytes) {
-  uint16_t h;
-  std::memcpy(&h, bytes, sizeof h);
-  return HalfToFloat(h);
-}
 
 // 32 values: fp16 d, 16 bytes; byte i holds value i low and value 16 + i high; d * (q - 8).
 void BlockQ4_0(const uint8_t* block, float* out) {
@@ -41,28 +35,33 @@ void BlockQ8_0(const uint8_t* block, float* out) {
   for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(static_cast<int8_t>(block[2 + i]));
 }
 
-// 256 values: low nibbles [128], high 2-bit pairs [64], int8 scales [16] of 16 values, fp16 d;
-// (d * scale) * (q - 32). Each half of 128 values takes 64 low bytes and 32 high bytes: the value
-// at 32 * quarter + i has its low bits in byte i (even quarters) or 32 + i (odd ones) of the half,
-// low nibble for quarters 0 and 1, and bits 2 * quarter of high byte i.
-void BlockQ6_K(const uint8_t* block, float* out) {
-  const float d = LoadHalf(block + 208);
-  for (int half = 0; half < 2; ++half) {
-    const uint8_t* low = block + 64 * half;
-    const uint8_t* high = block + 128 + 32 * half;
-    const uint8_t* scales = block + 192 + 8 * half;
-    for (int quarter = 0; quarter < 4; ++quarter) {
-      for (int i = 0; i < 32; ++i) {
-        const int low_bits = low[32 * (quarter & 1) + i] >> (quarter < 2 ? 0 : 4) & 15;
-        const int high_bits = high[i] >> (2 * quarter) & 3;
-        const int scale = static_cast<int8_t>(scales[2 * quarter + i / 16]);
-        const float step = d * static_cast<float>(scale);
-        out[128 * half + 32 * quarter + i] =
-            step * static_cast<float>((low_bits | high_bits << 4) - 32);
-      }
-    }
+// 32 values: fp16 d, high bits [4 bytes], 16 bytes of low nibbles; d * (q - 16).
+void BlockQ5_0(const uint8_t* block, float* out) {
+  const float d = LoadHalf(block);
+  for (int i = 0; i < 32; ++i) {
+    out[i] = d * static_cast<float>(Code5(block + 2, block + 6, i) - 16);
   }
 }
+
+// 32 values: fp16 d, fp16 m, then as Q5_0; d * q + m.
+void BlockQ5_1(const uint8_t* block, float* out) {
+  const float d = LoadHalf(block);
+  const float m = LoadHalf(block + 2);
+  for (int i = 0; i < 32; ++i) {
+    out[i] = d * static_cast<float>(Code5(block + 4, block + 8, i)) + m;
+  }
+}
+
+// 32 values: fp16 d, 16 bytes as Q4_0; d * the code's value.
+void BlockIQ4_NL(const uint8_t* block, float* out) {
+  const float d = LoadHalf(block);
+  for (int i = 0; i < 16; ++i) {
+    out[i] = d * static_cast<float>(kIq4NlValues[block[2 + i] & 15]);
+    out[16 + i] = d * static_cast<float>(kIq4NlValues[block[2 + i] >> 4]);
+  }
+}
+
+namespace {
 
 template <class Block>
 void ForEachBlock(const DTypeInfo& info, const uint8_t* bytes, size_t count, float* out,
@@ -98,6 +97,20 @@ void Dequantize(DType type, const void* blocks, size_t count, float* out) {
       return ForEachBlock(info, bytes, count, out, BlockQ4_1);
     case DType::kQ8_0:
       return ForEachBlock(info, bytes, count, out, BlockQ8_0);
+    case DType::kQ5_0:
+      return ForEachBlock(info, bytes, count, out, BlockQ5_0);
+    case DType::kQ5_1:
+      return ForEachBlock(info, bytes, count, out, BlockQ5_1);
+    case DType::kIQ4_NL:
+      return ForEachBlock(info, bytes, count, out, BlockIQ4_NL);
+    case DType::kQ2_K:
+      return ForEachBlock(info, bytes, count, out, BlockQ2_K);
+    case DType::kQ3_K:
+      return ForEachBlock(info, bytes, count, out, BlockQ3_K);
+    case DType::kQ4_K:
+      return ForEachBlock(info, bytes, count, out, BlockQ4_K);
+    case DType::kQ5_K:
+      return ForEachBlock(info, bytes, count, out, BlockQ5_K);
     case DType::kQ6_K:
       return ForEachBlock(info, bytes, count, out, BlockQ6_K);
     default:

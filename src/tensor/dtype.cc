@@ -9,13 +9,31 @@ namespace {
 
 constexpr DTypeInfo kTable[] = {
     // type, name, block_values, block_bytes, readable
-    {DType::kF32, "F32", 1, 4, true},          {DType::kF16, "F16", 1, 2, true},
-    {DType::kQ4_0, "Q4_0", 32, 18, true},      {DType::kQ4_1, "Q4_1", 32, 20, true},
-    {DType::kQ5_0, "Q5_0", 32, 22, false},     {DType::kQ5_1, "Q5_1", 32, 24, false},
-    {DType::kQ8_0, "Q8_0", 32, 34, true},      {DType::kQ2_K, "Q2_K", 256, 84, false},
-    {DType::kQ3_K, "Q3_K", 256, 110, false},   {DType::kQ4_K, "Q4_K", 256, 144, false},
-    {DType::kQ5_K, "Q5_K", 256, 176, false},   {DType::kQ6_K, "Q6_K", 256, 210, true},
-    {DType::kIQ4_NL, "IQ4_NL", 32, 18, false}, {DType::kBF16, "BF16", 1, 2, true},
+    {DType::kF32, "F32", 1, 4, true},
+    {DType::kF16, "F16", 1, 2, true},
+    {DType::kBF16, "BF16", 1, 2, true},
+    {DType::kQ8_0, "Q8_0", 32, 34, true},
+    {DType::kQ4_0, "Q4_0", 32, 18, true},
+    {DType::kQ4_1, "Q4_1", 32, 20, true},
+    {DType::kQ5_0, "Q5_0", 32, 22, true},
+    {DType::kQ5_1, "Q5_1", 32, 24, true},
+    {DType::kQ2_K, "Q2_K", 256, 84, true},
+    {DType::kQ3_K, "Q3_K", 256, 110, true},
+    {DType::kQ4_K, "Q4_K", 256, 144, true},
+    {DType::kQ5_K, "Q5_K", 256, 176, true},
+    {DType::kQ6_K, "Q6_K", 256, 210, true},
+    {DType::kIQ4_NL, "IQ4_NL", 32, 18, true},
+    {DType::kIQ2_XXS, "IQ2_XXS", 256, 66, false},
+    {DType::kIQ2_XS, "IQ2_XS", 256, 74, false},
+    {DType::kIQ3_XXS, "IQ3_XXS", 256, 98, false},
+    {DType::kIQ1_S, "IQ1_S", 256, 50, false},
+    {DType::kIQ3_S, "IQ3_S", 256, 110, false},
+    {DType::kIQ2_S, "IQ2_S", 256, 82, false},
+    {DType::kIQ4_XS, "IQ4_XS", 256, 136, false},
+    {DType::kIQ1_M, "IQ1_M", 256, 56, false},
+    {DType::kTQ1_0, "TQ1_0", 256, 54, false},
+    {DType::kTQ2_0, "TQ2_0", 256, 66, false},
+    {DType::kMXFP4, "MXFP4", 32, 17, false},
 };
 
 }  // namespace

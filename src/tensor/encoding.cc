@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "tensor/blocks.h"
 
 namespace kvrm {
 namespace {
@@ -63,6 +64,23 @@ void TakeQ8_0(const uint8_t* block, Group* group) {
   group->d = LoadBits(block);
   // Two's complement plus 128 is the sign bit flipped; a file's -128 becomes 0.
   for (uint32_t i = 0; i < kGroup; ++i) group->codes[i] = block[2 + i] ^ 0x80;
+}
+
+// q8 holds what is an fp16 scale times whole numbers within a byte.
+void TakeQ5_0(const uint8_t* block, Group* group) {
+  group->d = LoadBits(block);
+  for (uint32_t i = 0; i < kGroup; ++i) {
+    const int code = Code5(block + 2, block + 6, static_cast<int>(i)) - 16;
+    group->codes[i] = static_cast<uint8_t>(code + 128);
+  }
+}
+
+void TakeIQ4_NL(const uint8_t* block, Group* group) {
+  group->d = LoadBits(block);
+  for (uint32_t i = 0; i < 16; ++i) {
+    group->codes[i] = static_cast<uint8_t>(kIq4NlValues[block[2 + i] & 15] + 128);
+    group->codes[16 + i] = static_cast<uint8_t>(kIq4NlValues[block[2 + i] >> 4] + 128);
+  }
 }
 
 // ---- groups made from float values
@@ -143,18 +161,30 @@ void PutQ8(std::byte* panel, uint32_t num_groups, uint32_t g, uint32_t o, const 
 }
 
 bool HoldsExactly(Encoding encoding, DType type) {
-  return encoding == Encoding::kQ4 ? type == DType::kQ4_0 || type == DType::kQ4_1
-                                   : type == DType::kQ8_0;
+  if (encoding == Encoding::kQ4) return type == DType::kQ4_0 || type == DType::kQ4_1;
+  return type == DType::kQ8_0 || type == DType::kQ5_0 || type == DType::kIQ4_NL;
 }
 
+// Requires: an encoding holds the type exactly.
 Status TakeGroup(DType type, const uint8_t* block, Group* group) {
-  if (type == DType::kQ4_0) return TakeQ4_0(block, group);
-  if (type == DType::kQ4_1) {
-    TakeQ4_1(block, group);
-  } else {
-    TakeQ8_0(block, group);
+  switch (type) {
+    case DType::kQ4_0:
+      return TakeQ4_0(block, group);
+    case DType::kQ4_1:
+      TakeQ4_1(block, group);
+      return Ok();
+    case DType::kQ5_0:
+      TakeQ5_0(block, group);
+      return Ok();
+    case DType::kIQ4_NL:
+      TakeIQ4_NL(block, group);
+      return Ok();
+    case DType::kQ8_0:
+      TakeQ8_0(block, group);
+      return Ok();
+    default:
+      KVRM_CHECK(false, "a group is taken only from a type that an encoding holds exactly");
   }
-  return Ok();
 }
 
 struct Matrix {

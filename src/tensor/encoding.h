@@ -10,7 +10,7 @@
 //   kQ8:  panel = [k/32][512] bytes of codes, then [k/32][16] fp16 scales, padded to 64 bytes;
 //         value = d * (code - 128), code in 0..255 (0 only where a Q8_0 file says -128). Codes:
 //         eight 64-byte rows j = 0..7 of [16 outputs][4 bytes], byte i of output o holds k = 4j +
-//         i. Holds Q8_0 exactly.
+//         i. Holds Q8_0, Q5_0 and IQ4_NL exactly.
 //
 // n is padded to a multiple of 16 with zero rows. Q4 and Q8 require k % 32 == 0.
 // The group length 32 is part of the encoding and of contract num-1 (docs/numerics.md).

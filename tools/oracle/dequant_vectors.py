@@ -14,9 +14,12 @@ import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType as T
 from gguf.quants import dequantize
 
-BLOCKS = {T.F32: 64, T.F16: 64, T.BF16: 64, T.Q8_0: 4, T.Q4_0: 4, T.Q4_1: 4, T.Q6_K: 2}
+BLOCKS = {T.F32: 64, T.F16: 64, T.BF16: 64, T.Q8_0: 4, T.Q4_0: 4, T.Q4_1: 4, T.Q6_K: 2,
+          T.Q5_0: 4, T.Q5_1: 4, T.IQ4_NL: 4, T.Q2_K: 2, T.Q3_K: 2, T.Q4_K: 2, T.Q5_K: 2}
 # Byte offsets of the fp16 fields of a block: made finite, with subnormals and both signs among them.
-HALVES = {T.Q8_0: [0], T.Q4_0: [0], T.Q4_1: [0, 2], T.Q6_K: [208]}
+HALVES = {T.Q8_0: [0], T.Q4_0: [0], T.Q4_1: [0, 2], T.Q6_K: [208], T.Q5_0: [0],
+          T.Q5_1: [0, 2], T.IQ4_NL: [0], T.Q2_K: [80, 82], T.Q3_K: [108], T.Q4_K: [0, 2],
+          T.Q5_K: [0, 2]}
 HALF_VALUES = [0.0123, -0.75, 6e-8, -3.05e-5, 1000.0, 0.0, -1.0 / 3, 65504.0]
 
 
