@@ -76,7 +76,8 @@ TEST(Describe, ModelsThatCannotBeRunSayWhatIsMissing) {
   EXPECT_TRUE(JsonOf(*other.file).at("config").is_null());
   ASSERT_EQ(JsonOf(*other.file).at("missing").as_array().size(), 1u);
 
-  const MemoryFile type = EditedModel({}).Put("blk.0.ffn_up.weight", DType::kMXFP4, {64, 96}).Open();
+  const MemoryFile type =
+      EditedModel({}).Put("blk.0.ffn_up.weight", DType::kMXFP4, {64, 96}).Open();
   ExpectHolds(DescribeText(*type.file), "(not readable)");
   ExpectHolds(DescribeText(*type.file), "'blk.0.ffn_up.weight' has type MXFP4");
 

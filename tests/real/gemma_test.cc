@@ -54,7 +54,9 @@ std::vector<TokenId> TopThree(const std::vector<float>& logits) {
 void ExpectTop(const std::vector<float>& logits, size_t ordered, float tolerance) {
   const std::vector<TokenId> top = TopThree(logits);
   for (size_t i = 0; i < 3; ++i) {
-    if (i < ordered) EXPECT_EQ(top[i], kTop[i].id);
+    if (i < ordered) {
+      EXPECT_EQ(top[i], kTop[i].id);
+    }
     EXPECT_NEAR(logits[static_cast<size_t>(kTop[i].id)], kTop[i].logit, tolerance);
   }
 }
