@@ -272,7 +272,7 @@ const FrameCapacity& Engine::frame_capacity() const { return state_->frames->cap
 void Engine::SetObserver(StepObserver* observer) { state_->observer = observer; }
 
 void Engine::SetRecorder(RecordWriter* recorder) {
-  KVRM_CHECK(state_->epoch == 0 && state_->live.empty(), "a record begins where its engine does");
+  KVRM_CHECK(state_->metrics.requests_submitted == 0, "a record begins where its engine does");
   state_->recorder = recorder;
 }
 

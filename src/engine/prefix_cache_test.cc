@@ -22,10 +22,16 @@ std::vector<TokenId> Joined(std::vector<TokenId> a, const std::vector<TokenId>& 
 
 // Prompt rows that `request` makes the executor compute.
 uint64_t RowsOf(Rig& rig, const GenerateRequest& request, RequestId* id) {
-  const uint64_t before = rig.engine().Metrics().prompt_tokens;
+  const EngineMetrics before = rig.engine().Metrics();
   *id = rig.Submit(request);
   rig.Drain();
-  return rig.engine().Metrics().prompt_tokens - before;
+  const EngineMetrics after = rig.engine().Metrics();
+  const uint64_t rows = after.prompt_tokens - before.prompt_tokens;
+  // The executor counts what it computed: these, and a row for each token but the last.
+  const uint64_t tokens = after.output_tokens - before.output_tokens;
+  const uint64_t decode_rows = tokens == 0 ? 0 : tokens - 1;
+  EXPECT_EQ(after.exec.rows - before.exec.rows, rows + decode_rows);
+  return rows;
 }
 
 TEST(PrefixCache, CachedTokensAreThePromptRowsThatWereNotComputed) {

@@ -45,7 +45,9 @@ struct FieldsOf<RecordSettings> {
       KVRM_FIELD(RecordSettings, weights, 80),
       KVRM_FIELD(RecordSettings, kv_format, 81),
       KVRM_FIELD(RecordSettings, prefix_cache, 82),
-      KVRM_RESERVED(RecordSettings, reserved0, 83),
+      KVRM_FIELD(RecordSettings, mode, 83),
+      KVRM_FIELD(RecordSettings, strict_shape, 84),
+      KVRM_RESERVED(RecordSettings, reserved0, 85),
       KVRM_RESERVED(RecordSettings, reserved1, 88),
   };
 };

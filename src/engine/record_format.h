@@ -55,7 +55,9 @@ struct RecordSettings {
   uint8_t weights;       // WeightChoice
   uint8_t kv_format;     // KvFormat
   uint8_t prefix_cache;
-  uint8_t reserved0[5];
+  uint8_t mode;  // Mode
+  uint8_t strict_shape;
+  uint8_t reserved0[3];
   uint32_t reserved1[8];
 };
 

@@ -233,7 +233,8 @@ Status RecordReader::CheckOrder() {
   in_step_ = kind == RecordKind::kStep;
   closed_ = kind == RecordKind::kClosed;
   if (kind == RecordKind::kCommit) {
-    if (entry_.commit.epoch != last_epoch_ + 1) {
+    // An engine may have made steps of its own before it was recorded.
+    if (last_epoch_ > 0 && entry_.commit.epoch != last_epoch_ + 1) {
       return Wrong("epoch is " + std::to_string(entry_.commit.epoch) + ", must be " +
                    std::to_string(last_epoch_ + 1));
     }

@@ -53,6 +53,8 @@ Result<RecordHeader> RecordHeaderOf(const Runtime& runtime, const RuntimeOptions
   settings.num_threads = runtime.pool->num_threads();
   settings.weights = static_cast<uint8_t>(options.weights);
   settings.kv_format = static_cast<uint8_t>(options.kv_format);
+  settings.mode = static_cast<uint8_t>(runtime.mode);
+  settings.strict_shape = runtime.strict_shape ? 1 : 0;
   header.step_samples = engine.config().step_samples;
   // Without its folder: that is nobody's business.
   const std::string model = options.model_path.substr(options.model_path.find_last_of('/') + 1);
@@ -76,8 +78,14 @@ Result<RuntimeOptions> OptionsForReplay(const RecordHeader& header, const std::s
                         std::to_string(settings.weights) + " and " +
                         std::to_string(settings.kv_format) + ", must be 0 to 3 and 0 to 2");
   }
+  if (settings.mode >= AllModes().size()) {
+    return InvalidInput("the record's mode is " + std::to_string(settings.mode) +
+                        ", must be below " + std::to_string(AllModes().size()));
+  }
   RuntimeOptions options;
   options.model_path = model_path;
+  options.mode = static_cast<Mode>(settings.mode);
+  options.strict_shape = settings.strict_shape != 0;
   options.weights = static_cast<WeightChoice>(settings.weights);
   options.kv_format = static_cast<KvFormat>(settings.kv_format);
   options.max_slots = settings.max_slots;

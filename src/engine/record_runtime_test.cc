@@ -29,8 +29,11 @@ class RecordedRuntime : public ::testing::Test {
   }
 
   // Live, with the system's clock: 30 requests in a pool for a few of them, every fifth cancelled.
-  void RecordLive(uint32_t threads) {
+  void RecordLive(uint32_t threads, Mode mode = Mode::kKvrm, bool strict_shape = false) {
     RuntimeOptions options;
+    options.mode = mode;
+    options.strict_shape = strict_shape;
+    options.prefix_cache = !TraitsOf(mode).slot_runs;
     options.model_path = model_path_;
     options.num_threads = threads;
     options.max_slots = 6;
@@ -108,6 +111,13 @@ TEST_F(RecordedRuntime, GivesTheSameCommitsAndTokensBesideAHog) {
   ExpectSame(ReplayOn(2));
   stop = true;
   for (std::thread& hog : hogs) hog.join();
+}
+
+TEST_F(RecordedRuntime, GivesTheSameCommitsAndTokensInItsMode) {
+  for (const Mode mode : {Mode::kPager, Mode::kStaticLive}) {
+    RecordLive(1, mode, /*strict_shape=*/mode == Mode::kPager);
+    ExpectSame(ReplayOn(1));
+  }
 }
 
 TEST_F(RecordedRuntime, AnotherModelIsRefused) {

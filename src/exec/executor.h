@@ -48,7 +48,7 @@ struct StepResult {
 
 struct ExecutorCounters {
   uint64_t replays[kNumPrograms] = {};
-  uint64_t rows = 0, prompt_rows = 0;
+  uint64_t rows = 0;
   uint64_t rows_computed = 0;               // `rows`, and those that strict shapes fill up
   uint64_t linear_calls = 0;                // one per linear op and step, whatever the rows
   uint64_t replay_hash[kNumPrograms] = {};  // of (op, addresses, capacities) of the last replay
