@@ -288,31 +288,23 @@ std::string FileType(const std::string& model) {
   return type.empty() ? "" : type.substr(1);
 }
 
-Contender OwnContender(const ComparisonRow& row, const std::string& program,
-                       const std::string& model, uint32_t threads) {
-  Contender contender;
-  contender.name = "kvrm";
-  contender.kind = OutputKind::kKvrm;
-  const std::string t = std::to_string(threads), n = std::to_string(row.tokens);
-  if (row.prefill) {
-    contender.command = {program, "bench", "prefill", "-m", model, "-p", n};
-  } else {
-    contender.command = {program,
-                         "bench",
-                         "decode",
-                         "-m",
-                         model,
-                         "-np",
-                         std::to_string(row.num_seqs),
-                         "-d",
-                         std::to_string(row.depth),
-                         "-n",
-                         n};
+std::vector<Contender> OwnContenders(const ComparisonRow& row, const std::string& program,
+                                     const std::string& model, uint32_t threads) {
+  const std::string n = std::to_string(row.tokens);
+  Words command = {program, "bench", row.prefill ? "prefill" : "decode", "-m", model};
+  command = row.prefill ? Joined(command, {"-p", n})
+                        : Joined(command, {"-np", std::to_string(row.num_seqs), "-d",
+                                           std::to_string(row.depth), "-n", n});
+  std::vector<Contender> contenders;
+  for (const char* kv : {"f16", "int8"}) {
+    Contender contender;
+    contender.name = std::string("kvrm, KV ") + kv;
+    contender.kind = OutputKind::kKvrm;
+    contender.command = Joined(command, {"-r", RoundEffort(row).repeats, "-t",
+                                         std::to_string(threads), "--kv", kv, "--json"});
+    contenders.push_back(std::move(contender));
   }
-  for (const char* word : {"-r", RoundEffort(row).repeats, "-t", t.c_str(), "--json"}) {
-    contender.command.emplace_back(word);
-  }
-  return contender;
+  return contenders;
 }
 
 Result<double> ParseTokensPerSecond(OutputKind kind, std::string_view output) {

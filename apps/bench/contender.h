@@ -74,8 +74,9 @@ std::vector<Contender> RivalContenders(const ComparisonRow& row, const RivalPlac
                                        uint32_t threads);
 // The contender with another number of threads.
 Contender WithThreads(Contender contender, uint32_t threads);
-Contender OwnContender(const ComparisonRow& row, const std::string& program,
-                       const std::string& model, uint32_t threads);
+// kvrm on the same row: keys and values in f16 and in int8, as the peers have f16 and q8_0.
+std::vector<Contender> OwnContenders(const ComparisonRow& row, const std::string& program,
+                                     const std::string& model, uint32_t threads);
 
 // "X.Q4_1.gguf" -> "Q4_1"
 std::string FileType(const std::string& model);

@@ -138,19 +138,20 @@ TEST(Contender, TheBatchedPeerHasRoomForEverySequence) {
 
 TEST(Contender, OurOwnCommandIsOneThatTheOptionTableTakes) {
   for (const ComparisonRow& row : ComparisonRows()) {
-    const Contender own = OwnContender(row, "/bin/kvrm", "/m/x.gguf", 2);
-    const CommandBit bit = row.prefill ? kBenchPrefill : kBenchDecode;
-    const auto values = ParseOptions(bit, {own.command.begin() + 3, own.command.end()},
-                                     [](const std::string&) -> const char* { return nullptr; });
-    ASSERT_TRUE(values.ok()) << values.error().message;
-    EXPECT_TRUE(values->Flag("json"));
-    EXPECT_TRUE(values->positionals().empty());
-    if (row.prefill) {
-      EXPECT_EQ(values->Int("n-prompt"), row.tokens);
-    } else {
-      EXPECT_EQ(values->Int("slots"), row.num_seqs);
-      EXPECT_EQ(values->Int("depth"), row.depth);
-      EXPECT_EQ(values->Int("n-gen"), row.tokens);
+    for (const Contender& own : OwnContenders(row, "/bin/kvrm", "/m/x.gguf", 2)) {
+      const CommandBit bit = row.prefill ? kBenchPrefill : kBenchDecode;
+      const auto values = ParseOptions(bit, {own.command.begin() + 3, own.command.end()},
+                                       [](const std::string&) -> const char* { return nullptr; });
+      ASSERT_TRUE(values.ok()) << values.error().message;
+      EXPECT_TRUE(values->Flag("json"));
+      EXPECT_TRUE(values->positionals().empty());
+      if (row.prefill) {
+        EXPECT_EQ(values->Int("n-prompt"), row.tokens);
+      } else {
+        EXPECT_EQ(values->Int("slots"), row.num_seqs);
+        EXPECT_EQ(values->Int("depth"), row.depth);
+        EXPECT_EQ(values->Int("n-gen"), row.tokens);
+      }
     }
   }
 }

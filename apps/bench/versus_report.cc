@@ -60,14 +60,15 @@ std::optional<double> MedianOf(const json::array& rows, std::string_view key) {
 }
 
 std::string OneTable(const json::array& rows) {
-  std::vector<std::vector<std::string>> table = {{"row", "kvrm t/s", "kvrm floor, share", "rivals",
-                                                  "their best t/s", "their floor, share", "ratio",
-                                                  "at least / goal", "setting", "others"}};
+  std::vector<std::vector<std::string>> table = {
+      {"row", "kvrm", "kvrm t/s", "kvrm floor, share", "rivals", "their best t/s",
+       "their floor, share", "ratio", "at least / goal", "their setting", "others"}};
   for (const json::value& row : rows) {
     for (const json::value& family : row.at("families").as_array()) {
-      table.push_back({Text(row, "row"), SpreadText(row.at("kvrm")),
-                       FloorText(row.at("kvrm_last").as_object()), Text(family, "family"),
-                       SpreadText(family.at("best")), FloorText(family.as_object()),
+      table.push_back({Text(row, "row"), Text(row.at("kvrm"), "setting").substr(6),
+                       SpreadText(row.at("kvrm")), FloorText(row.at("kvrm_last").as_object()),
+                       Text(family, "family"), SpreadText(family.at("best")),
+                       FloorText(family.as_object()),
                        fmt::format("{:.2f}x", Number(family, "ratio")), GoalText(family),
                        Text(family.at("best"), "setting"), OthersText(row.as_object())});
     }

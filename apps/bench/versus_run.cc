@@ -111,11 +111,23 @@ FamilyResult TakeOver(Family family, const std::vector<Contender>& contenders,
   return found;
 }
 
+// Of a step, reckoned by the run with keys and values in f16.
+double F16KvBytes(const RowResult& result) {
+  for (const Measured& own : result.own) {
+    if (!own.contender.name.ends_with("f16")) continue;
+    const auto output = json::parse(own.last_output).as_object();
+    if (const auto* floor = output.if_contains("floor")) {
+      return floor->at("kv_bytes").to_number<double>();
+    }
+  }
+  return 0;
+}
+
 // The peer's own: the bytes of its file once and of its keys and values (as many as ours, in its
 // format), over the bandwidth at that working set; or our operations at the peak of its arithmetic.
 std::optional<FloorShare> PeerFloor(const RowResult& result, const Measured& peer,
                                     uint32_t threads) {
-  const auto output = json::parse(result.own.last_output).as_object();
+  const auto output = json::parse(result.own[0].last_output).as_object();
   const auto* own = output.if_contains("floor");
   if (own == nullptr) return std::nullopt;
   FloorShare floor;
@@ -131,8 +143,7 @@ std::optional<FloorShare> PeerFloor(const RowResult& result, const Measured& pee
   std::error_code error;
   const uint64_t weight_bytes = std::filesystem::file_size(peer.contender.model, error);
   if (error) return std::nullopt;
-  const double kv_bytes =
-      own->at("kv_bytes").to_number<double>() * (peer.contender.kv_q8_0 ? 34.0 / 64.0 : 1.0);
+  const double kv_bytes = F16KvBytes(result) * (peer.contender.kv_q8_0 ? 34.0 / 64.0 : 1.0);
   const uint64_t bytes = weight_bytes + static_cast<uint64_t>(kv_bytes);
   floor.ms = 1e3 * static_cast<double>(bytes) / MeasureReadBandwidth(bytes, threads);
   floor.share = floor.ms * peer.median() / (1e3 * result.row.num_seqs);
@@ -144,7 +155,9 @@ Status RunRounds(const VersusSetting& setting, RowResult& result) {
   for (int64_t round = 0; round < setting.rounds; ++round) {
     std::fprintf(stderr, "%s: round %s of %s\n", result.row.name.c_str(),
                  std::to_string(round + 1).c_str(), std::to_string(setting.rounds).c_str());
-    KVRM_RETURN_IF_ERROR(RunOnce(result.own, result.own.contender.command));
+    for (Measured& own : result.own) {
+      KVRM_RETURN_IF_ERROR(RunOnce(own, own.contender.command));
+    }
     for (FamilyResult& family : result.families) {
       for (Measured& peer : family.finalists) {
         KVRM_RETURN_IF_ERROR(RunOnce(peer, peer.contender.command));
@@ -152,6 +165,7 @@ Status RunRounds(const VersusSetting& setting, RowResult& result) {
     }
   }
   result.others_percent = gate.OthersPercent();
+  std::sort(result.own.begin(), result.own.end(), Faster);
   for (FamilyResult& family : result.families) {
     std::sort(family.finalists.begin(), family.finalists.end(), Faster);
     if (family.family != Family::kLlama) continue;  // what the others read is not known
@@ -170,7 +184,7 @@ json::object MeasuredJson(const Measured& measured) {
 json::object FamilyJson(const RowResult& result, const FamilyResult& family) {
   const RowGoal& goal = result.row.GoalOf(family.family);
   json::object object{{"family", FamilyName(family.family)},
-                      {"ratio", result.own.median() / family.finalists[0].median()},
+                      {"ratio", result.own[0].median() / family.finalists[0].median()},
                       {"at_least", goal.at_least},
                       {"goal", goal.goal},
                       {"best", MeasuredJson(family.finalists[0])}};
@@ -190,7 +204,9 @@ Result<RowResult> RunRow(const ComparisonRow& row, const VersusSetting& setting,
                          Finalists& finalists) {
   RowResult result;
   result.row = row;
-  result.own.contender = OwnContender(row, setting.program, setting.model, setting.threads);
+  for (Contender& own : OwnContenders(row, setting.program, setting.model, setting.threads)) {
+    result.own.push_back({std::move(own), {}, {}});
+  }
   const auto contenders = RivalContenders(row, setting.places, setting.threads);
   for (const Family family : kFamilies) {
     const auto known = finalists.find({row.screened_as, family});
@@ -217,12 +233,14 @@ Result<RowResult> RunRow(const ComparisonRow& row, const VersusSetting& setting,
 json::object RowJson(const RowResult& result, double max_others_percent) {
   json::object screened;
   for (const auto& [name, rate] : result.screened) screened[name] = rate;
-  json::array families;
+  json::array own, families;
+  for (const Measured& one : result.own) own.push_back(MeasuredJson(one));
   for (const FamilyResult& family : result.families) families.push_back(FamilyJson(result, family));
   json::object row{{"key", result.row.key},
                    {"row", result.row.name},
-                   {"kvrm", MeasuredJson(result.own)},
-                   {"kvrm_last", json::parse(result.own.last_output)},
+                   {"kvrm", MeasuredJson(result.own[0])},
+                   {"kvrm_settings", std::move(own)},
+                   {"kvrm_last", json::parse(result.own[0].last_output)},
                    {"families", std::move(families)},
                    {"screened_tokens_per_s", std::move(screened)},
                    {"machine", ToJson(ThisMachine())},

@@ -40,7 +40,7 @@ struct FamilyResult {
 
 struct RowResult {
   ComparisonRow row;
-  Measured own;
+  std::vector<Measured> own;                             // fastest first after the rounds
   std::vector<FamilyResult> families;                    // those with a setting that ran
   std::vector<std::pair<std::string, double>> screened;  // name, tokens/s of each setting
   std::optional<double> others_percent;
