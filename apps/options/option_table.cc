@@ -71,14 +71,12 @@ constexpr CommandSpec kCommands[] = {
      "tokens/s and errors by kind. URL is http://HOST[:PORT][/BASE]; without a path: /v1."},
     {kRecordShow, "record show", "FILE.kvrec", "Say what a record of a server holds.",
      "Settings, requests, steps, tokens, and whether the file is whole. A record holds the token "
-     "ids "
-     "of all prompts and answers (docs/record.md); they are printed only with --tokens."},
+     "ids of all prompts and answers (docs/record.md); they are printed only with --tokens."},
     {kRecordReplay, "record replay", "FILE.kvrec",
      "Run a record again: do the same commits and tokens come of it?",
      "Loads the model as it was loaded then, on as many threads as you like, and gives the engine "
      "the same events with the same readings of the clock. Exit code 1 at the first step that "
-     "parts "
-     "from the record, or whose entry was changed."},
+     "parts from the record, or whose entry was changed."},
     {kHelp, "help", "[COMMAND]", "Say how a command is used.",
      "--markdown, --man and --bash print all commands as docs/cli.md, a man page and a completion "
      "script."},

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <sstream>
 #include <string>
 
 #include "engine/record_fields.h"
@@ -93,7 +94,8 @@ std::string EntryText(const RecordEntry& entry, bool with_tokens) {
 }
 
 void PrintSummary(const RecordReader& reader, const Counts& counts) {
-  fmt::print("{}", ForMessage(reader.header().text));
+  std::istringstream lines(reader.header().text);
+  for (std::string line; std::getline(lines, line);) fmt::print("{}\n", ForMessage(line, 200));
   fmt::print("{}\n", FieldsText(reader.header().settings));
   fmt::print("{} bytes, {} entries{}\n", reader.file_bytes(), counts.entries,
              reader.closed() ? "" : "; it was not closed: its process died");

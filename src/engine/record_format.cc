@@ -123,9 +123,19 @@ Result<RecordHeader> UnpackRecordHeader(std::span<const std::byte> bytes, uint64
     return InvalidInput("record header: " + reserved->name + " is " + reserved->value +
                         ", must be 0");
   }
+  if (header.settings.max_itl_us < 0 || header.settings.max_itl_us > kMaxRecordUs) {
+    return InvalidInput("record header: max_itl_us is " +
+                        std::to_string(header.settings.max_itl_us) + ", must be 0 to " +
+                        std::to_string(kMaxRecordUs));
+  }
   for (uint32_t i = 0; i < head.num_samples; ++i, from += sizeof(RecordSample)) {
     RecordSample sample;
     Unpack(from, 1, &sample);
+    if (sample.rows == 0 || sample.us < 0 || sample.us > kMaxRecordUs) {
+      return InvalidInput("record header: sample " + std::to_string(i) + " has " +
+                          std::to_string(sample.rows) + " rows and " + std::to_string(sample.us) +
+                          " us, must have 1 or more and 0 to " + std::to_string(kMaxRecordUs));
+    }
     header.step_samples.push_back({sample.rows, sample.position, sample.us});
   }
   for (uint32_t i = 0; i < head.text_bytes; ++i) header.text += static_cast<char>(from[i]);

@@ -24,6 +24,8 @@ namespace kvrm {
 
 inline constexpr uint32_t kRecordMagic = 0x4352'564Bu;  // "KVRC"
 inline constexpr uint32_t kRecordVersion = 1;
+// Bound of all times: whatever two of them are, their difference can be computed.
+inline constexpr int64_t kMaxRecordUs = int64_t{1} << 61;
 
 struct RecordFileHead {
   uint32_t magic;

@@ -153,6 +153,11 @@ Status RecordReader::Parse(const RecordHead& head) {
       RecordClock clock;
       Unpack(payload_.data(), 1, &clock);
       entry_.now_us = clock.now_us;
+      if (clock.now_us < last_now_us_ || clock.now_us > kMaxRecordUs) {
+        return Wrong("now_us is " + std::to_string(clock.now_us) + ", must be " +
+                     std::to_string(last_now_us_) + " to " + std::to_string(kMaxRecordUs));
+      }
+      last_now_us_ = clock.now_us;
       return Ok();
     }
     case RecordKind::kCommit:
@@ -192,6 +197,10 @@ Status RecordReader::ParseSubmit() {
   }
   if (submit.flags > (kRecordGenerates | kRecordScoresPrompt)) {
     return Wrong("flags is " + std::to_string(submit.flags) + ", must be 0 to 3");
+  }
+  if (submit.submit_us < 0 || submit.submit_us > kMaxRecordUs) {
+    return Wrong("submit_us is " + std::to_string(submit.submit_us) + ", must be 0 to " +
+                 std::to_string(kMaxRecordUs));
   }
   size_t at = sizeof submit;
   entry_.request = FromRecordSubmit(submit);

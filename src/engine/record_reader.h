@@ -76,6 +76,7 @@ class RecordReader {
   uint64_t checksum_ = 0;  // of the last entry
   uint64_t last_epoch_ = 0;
   uint64_t last_id_ = 0;
+  int64_t last_now_us_ = 0;
   bool in_step_ = false;
   bool closed_ = false;
   std::optional<Error> failed_;

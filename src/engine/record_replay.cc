@@ -5,6 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "engine/record_fields.h"
+#include "frame/field_codec.h"
+
 namespace kvrm {
 namespace {
 
@@ -179,9 +182,29 @@ bool Replay::SameOutcome(const RecordEntry& entry) {
   return true;
 }
 
+// An engine that was made otherwise parts from the record sooner or later: better told at once.
+Status CheckSettings(const RecordSettings& recorded, const Engine& engine) {
+  const RecordSettings here = SettingsOf(engine);
+  RecordSettings expected = here;
+  expected.max_itl_us = recorded.max_itl_us;
+  expected.max_slots = recorded.max_slots;
+  expected.max_seq_tokens = recorded.max_seq_tokens;
+  expected.max_queued = recorded.max_queued;
+  expected.chunk_rows = recorded.chunk_rows;
+  expected.mixed_prompt_rows = recorded.mixed_prompt_rows;
+  expected.prefill_rows = recorded.prefill_rows;
+  expected.vocab = recorded.vocab;
+  expected.prefix_cache = recorded.prefix_cache;
+  const auto difference = FirstDifference(here, expected);
+  if (!difference) return Ok();
+  return InvalidInput("the engine's " + difference->name + " is " + difference->first +
+                      ", recorded " + difference->second);
+}
+
 }  // namespace
 
 Result<ReplayReport> ReplayRecord(RecordReader& reader, Engine& engine, ReplayClock& clock) {
+  KVRM_RETURN_IF_ERROR(CheckSettings(reader.header().settings, engine));
   Replay replay(engine, clock);
   for (;;) {
     KVRM_ASSIGN_OR_RETURN(const RecordEntry* entry, reader.Next());

@@ -40,7 +40,8 @@ struct ReplayReport {
 };
 
 // Replays all of `reader` in `engine`, which was made as the record's header says, has done nothing
-// yet and reads `clock`. Its observer is taken. Errors: the reader's; what diverges is no error.
+// yet and reads `clock`. Its observer is taken. Errors: the reader's, an engine whose settings are
+// others; what diverges is no error.
 Result<ReplayReport> ReplayRecord(RecordReader& reader, Engine& engine, ReplayClock& clock);
 
 }  // namespace kvrm

@@ -65,15 +65,28 @@ TEST(Record, UnderAClockTenTimesAsSlowTheSameLoadIsOtherStepsAndItsRecordStillRe
   }
 }
 
-TEST(Record, AnEngineThatIsSetUpOtherwiseDivergesAndTheStepIsTold) {
-  const Bytes bytes = FileBytes(RecordLoad(4).path);
+TEST(Record, AnEngineThatIsSetUpOtherwiseIsRefused) {
+  const Bytes bytes = FileBytes(RecordLoad(4, 3).path);
   const auto reader = RecordReader::FromBytes(bytes);
   ASSERT_TRUE(reader.ok());
   RecordHeader header = (*reader)->header();
   header.settings.max_itl_us /= 2;
   testing::Replayer replayer(header);
   const auto report = replayer.Run(**reader);
-  ASSERT_TRUE(report.ok());
+  ASSERT_FALSE(report.ok());
+  EXPECT_THAT(report.error().message, HasSubstr("max_itl_us is 4500, recorded 9000"));
+}
+
+// With the same settings, but step times that another machine measured: it parts somewhere.
+TEST(Record, OtherStepTimesThanTheRecordedOnesDivergeAndTheStepIsTold) {
+  const Bytes bytes = FileBytes(RecordLoad(4).path);
+  const auto reader = RecordReader::FromBytes(bytes);
+  ASSERT_TRUE(reader.ok());
+  RecordHeader header = (*reader)->header();
+  for (StepSample& sample : header.step_samples) sample.us *= 3;
+  testing::Replayer replayer(header);
+  const auto report = replayer.Run(**reader);
+  ASSERT_TRUE(report.ok()) << report.error().message;
   ASSERT_TRUE(report->divergence);
   EXPECT_GT(report->divergence->step, 0u);
   EXPECT_EQ(report->divergence->step, report->steps);
@@ -181,7 +194,7 @@ TEST(Record, AnotherReadingOfTheClockDiverges) {
     if (place.kind != RecordKind::kStep || place.offset < bytes.size() / 2) continue;
     RecordClock clock;
     Unpack(bytes.data() + place.offset + sizeof(RecordHead), 1, &clock);
-    clock.now_us += place.step % 2 == 0 ? 40'000 : 0;
+    clock.now_us += 40'000 * (static_cast<int64_t>(place.step) / 2);
     Pack(&clock, 1, bytes.data() + place.offset + sizeof(RecordHead));
   }
   Mend(bytes);

@@ -174,6 +174,7 @@ inline Status ReadBytes(std::span<const std::byte> bytes) {
   }
 }
 
+// Replays it in an engine as RecordedOptions says; a record of any other is refused.
 inline Result<ReplayReport> ReplayBytes(std::span<const std::byte> bytes) {
   KVRM_ASSIGN_OR_RETURN(const auto reader, RecordReader::FromBytes(bytes));
   Replayer replayer(reader->header());
