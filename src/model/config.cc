@@ -57,11 +57,6 @@ class ConfigReader {
     }
     KVRM_ASSIGN_OR_RETURN(const std::string name, file_.GetString("general.name", ""));
     config_.name = PrintableName(name);
-    KVRM_ASSIGN_OR_RETURN(const uint64_t parts, file_.GetUint("split.count", 1));
-    if (parts > 1) {
-      return NotOffered("split.count is " + Str(parts) +
-                        ", must be 1: the model is split into files");
-    }
     return Ok();
   }
 
@@ -138,7 +133,9 @@ class ConfigReader {
                           ReadPositive("attention.layer_norm_rms_epsilon", std::nullopt));
     config_.norm_eps = static_cast<float>(eps);
     KVRM_ASSIGN_OR_RETURN(config_.rope.base, ReadPositive("rope.freq_base", 10'000.0));
-    config_.rope_layout = family_->gguf_rope;
+    const bool safetensors = file_.source() == ModelSource::kSafetensors;
+    config_.rope_layout = safetensors ? RopeLayout::kHalves : family_->gguf_rope;
+    config_.norm_offset = safetensors && family_->norms_less_one ? 1 : 0;
     return Ok();
   }
 
@@ -149,6 +146,12 @@ class ConfigReader {
       KVRM_ASSIGN_OR_RETURN(facts.window, file_.GetUint(window, std::nullopt));
     }
     KVRM_RETURN_IF_ERROR(ReadWindowPattern(&facts));
+    const GgufValue* rotated = file_.Find(Key("rope.rotated_layers"));  // of safetensors alone
+    if (rotated != nullptr) {
+      const auto* list = std::get_if<std::vector<int64_t>>(&rotated->data);
+      if (list == nullptr) return Invalid("key '" + Key("rope.rotated_layers") + "' is no list");
+      facts.rotates.emplace(list->begin(), list->end());
+    }
     KVRM_RETURN_IF_ERROR(ReadFact("attention.scale", &facts.attention_scale));
     KVRM_RETURN_IF_ERROR(ReadFact("rope.freq_base_swa", &facts.local_rope_base));
     KVRM_RETURN_IF_ERROR(ReadFact("attn_logit_softcapping", &facts.attention_soft_cap));

@@ -82,7 +82,6 @@ TEST(Config, FeaturesThatWouldBeWrongToIgnoreAreRefused) {
   };
   ExpectHolds(set("llama.expert_count", uint64_t{8}), "expert_count");
   ExpectHolds(set("llama.embedding_length", uint64_t{100}), "embedding_length' is 100");
-  ExpectHolds(set("split.count", uint64_t{2}), "split.count is 2");
   ExpectHolds(set("llama.attention.value_length", uint64_t{8}), "value_length");
   ExpectHolds(ConfigError(EditedModel(Spec()).Put("blk.0.attn_q.bias", DType::kF32, {128})),
               "'blk.0.attn_q.bias'");

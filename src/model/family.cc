@@ -69,6 +69,14 @@ std::string FamilyNames() {
   return names;
 }
 
+std::string HfTypeNames() {
+  std::string names;
+  for (const Family* family : kFamilies) {
+    names += (names.empty() ? "" : " ") + std::string(family->hf_type);
+  }
+  return names;
+}
+
 bool ModelConfig::UsesLocalRope() const {
   return std::any_of(layers.begin(), layers.end(),
                      [](const LayerConfig& layer) { return layer.rope == RopeKind::kLocal; });

@@ -21,6 +21,7 @@ struct Family {
   std::string_view name;                       // general.architecture of a GGUF file
   std::string_view hf_type;                    // model_type of a config.json
   RopeLayout gguf_rope = RopeLayout::kHalves;  // how a GGUF file's q and k rows are ordered
+  std::string_view hf_activation = "silu";     // hidden_act of a config.json
   bool qkv_bias = false;
   bool head_norms = false;
   bool post_norms = false;
@@ -45,6 +46,7 @@ const Family* FindFamily(std::string_view name);
 const Family* FindHfFamily(std::string_view model_type);
 // "gemma2 gemma3 llama ..", for messages.
 std::string FamilyNames();
+std::string HfTypeNames();
 
 // What a file says about things that families decide otherwise; absent: it says nothing.
 struct FamilyFacts {

@@ -1,16 +1,13 @@
 #include "model/gguf.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <cstdio>
+#include <filesystem>
 #include <numeric>
 
 #include "model/gguf_parser.h"
+#include "model/hub_folder.h"
+#include "model/mapped_file.h"
 
 namespace kvrm {
 namespace {
@@ -54,25 +51,6 @@ const std::string& NameOf(const GgufTensor& tensor) { return tensor.name; }
 
 class ParsedGguf final : public GgufFile {
  public:
-  ParsedGguf() = default;
-  ~ParsedGguf() override {
-    if (mapping_ != nullptr) munmap(mapping_, mapping_bytes_);
-  }
-
-  Status Map(int fd, uint64_t file_bytes, const std::string& path) {
-    void* at = mmap(nullptr, file_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (at == MAP_FAILED) {
-      return NoRoom(path + ": cannot map " + std::to_string(file_bytes) +
-                    " bytes: " + std::strerror(errno));
-    }
-    mapping_ = at;
-    mapping_bytes_ = file_bytes;
-    return Ok();
-  }
-  std::span<const std::byte> mapped() const {
-    return {static_cast<const std::byte*>(mapping_), mapping_bytes_};
-  }
-
   Status Parse(std::span<const std::byte> bytes, std::string name) {
     name_ = std::move(name);
     file_bytes_ = bytes.size();
@@ -81,27 +59,65 @@ class ParsedGguf final : public GgufFile {
     version_ = contents.version;
     metadata_ = std::move(contents.metadata);
     tensors_ = std::move(contents.tensors);
-    KVRM_ASSIGN_OR_RETURN(metadata_by_name_, OrderByName(metadata_, "key", KeyOf));
-    KVRM_ASSIGN_OR_RETURN(tensors_by_name_, OrderByName(tensors_, "tensor", NameOf));
-    return Ok();
+    return OrderNames();
+  }
+  void Keep(MappedFile file) { files_.push_back(std::move(file)); }
+
+  // This is the first of a split model's files; takes the tensors of the others.
+  Status TakeParts(const std::string& path, uint64_t count) {
+    KVRM_ASSIGN_OR_RETURN(const uint64_t number, GetUint("split.no", 0));
+    const std::string ending = PartEnding(1, count);
+    if (number != 0 || count > kMaxParts || !path.ends_with(ending)) {
+      return InvalidInput("is file " + std::to_string(number + 1) + " of a model in " +
+                          std::to_string(count) + "; the first is named NAME" + ending);
+    }
+    const std::string stem = path.substr(0, path.size() - ending.size());
+    for (uint64_t part = 2; part <= count; ++part) {
+      KVRM_RETURN_IF_ERROR(TakePart(stem + PartEnding(part, count), part, count));
+    }
+    KVRM_ASSIGN_OR_RETURN(const uint64_t total, GetUint("split.tensors.count", tensors_.size()));
+    if (total != tensors_.size()) {
+      return InvalidInput("key 'split.tensors.count' is " + std::to_string(total) + ", but its " +
+                          std::to_string(count) + " files have " + std::to_string(tensors_.size()) +
+                          " tensors");
+    }
+    return OrderNames();
   }
 
  private:
-  void* mapping_ = nullptr;
-  uint64_t mapping_bytes_ = 0;
+  static constexpr uint64_t kMaxParts = 999;
+
+  // "-00002-of-00003.gguf"
+  static std::string PartEnding(uint64_t part, uint64_t count) {
+    char text[64];
+    std::snprintf(text, sizeof text, "-%05llu-of-%05llu.gguf",
+                  static_cast<unsigned long long>(part), static_cast<unsigned long long>(count));
+    return text;
+  }
+
+  Status TakePart(const std::string& path, uint64_t part, uint64_t count) {
+    KVRM_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
+    ParsedGguf parsed;
+    const Status status = parsed.Parse(file.bytes(), path);
+    if (!status.ok()) return Error{status.error().kind, path + ": " + status.error().message};
+    KVRM_ASSIGN_OR_RETURN(const uint64_t number, parsed.GetUint("split.no", std::nullopt));
+    KVRM_ASSIGN_OR_RETURN(const uint64_t of, parsed.GetUint("split.count", std::nullopt));
+    if (number + 1 != part || of != count) {
+      return InvalidInput(path + ": says that it is file " + std::to_string(number + 1) + " of " +
+                          std::to_string(of));
+    }
+    file_bytes_ += parsed.file_bytes_;
+    for (GgufTensor& tensor : parsed.tensors_) tensors_.push_back(std::move(tensor));
+    files_.push_back(std::move(file));
+    return Ok();
+  }
+
+  std::vector<MappedFile> files_;
 };
 
 Error WithName(const std::string& name, const Error& error) {
   return {error.kind, name + ": " + error.message};
 }
-
-// Closes a descriptor at the end of its block.
-struct FileDescriptor {
-  int fd;
-  ~FileDescriptor() {
-    if (fd >= 0) close(fd);
-  }
-};
 
 Error WrongType(const std::string& file, std::string_view key, std::string_view wanted) {
   return InvalidInput(file + ": key '" + PrintableName(key) + "' has another type, must be " +
@@ -129,21 +145,25 @@ std::string PrintableName(std::string_view text) {
 }
 
 Result<std::unique_ptr<const GgufFile>> GgufFile::Open(const std::string& path) {
-  const FileDescriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (file.fd < 0) {
-    const std::string message = path + ": cannot open model file: " + std::strerror(errno);
-    return errno == ENOENT ? NotFound(message) : InvalidInput(message);
-  }
-  struct stat info{};
-  if (fstat(file.fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    return InvalidInput(path + ": is not a regular file");
-  }
-  if (info.st_size == 0) return InvalidInput(path + ": is empty (0 bytes), not a GGUF file");
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return OpenHubFolder(path);
+  KVRM_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
   auto parsed = std::make_unique<ParsedGguf>();
-  KVRM_RETURN_IF_ERROR(parsed->Map(file.fd, static_cast<uint64_t>(info.st_size), path));
-  const Status status = parsed->Parse(parsed->mapped(), path);
+  const Status status = parsed->Parse(file.bytes(), path);
   if (!status.ok()) return WithName(path, status.error());
+  parsed->Keep(std::move(file));
+  KVRM_ASSIGN_OR_RETURN(const uint64_t parts, parsed->GetUint("split.count", 1));
+  if (parts > 1) {
+    const Status whole = parsed->TakeParts(path, parts);
+    if (!whole.ok()) return WithName(path, whole.error());
+  }
   return std::unique_ptr<const GgufFile>(std::move(parsed));
+}
+
+Status GgufFile::OrderNames() {
+  KVRM_ASSIGN_OR_RETURN(metadata_by_name_, OrderByName(metadata_, "key", KeyOf));
+  KVRM_ASSIGN_OR_RETURN(tensors_by_name_, OrderByName(tensors_, "tensor", NameOf));
+  return Ok();
 }
 
 Result<std::unique_ptr<const GgufFile>> GgufFile::Parse(std::span<const std::byte> bytes,

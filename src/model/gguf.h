@@ -44,17 +44,24 @@ struct GgufTensor {
 // as \xNN, cut at 80 characters.
 std::string PrintableName(std::string_view text);
 
+// Where keys and tensors come from. Safetensors have the rows of q and k in halves, and Gemma's
+// norms less one.
+enum class ModelSource : uint8_t { kGguf, kSafetensors };
+
 class GgufFile {
  public:
   // Errors name the field or tensor, the value and the limit: wrong magic or version, counts and
   // lengths past the file's end, duplicate keys or tensors, bad alignment, unknown tensor type,
-  // misaligned, overlapping or truncated tensors.
+  // misaligned, overlapping or truncated tensors. Of a split model (NAME-00001-of-0000N.gguf) the
+  // first file is given and the others are found beside it. A folder is read as hubs have it
+  // (model/hub_folder.h).
   static Result<std::unique_ptr<const GgufFile>> Open(const std::string& path);
   // The same over bytes that outlive the result (tests, fuzzing). `name` stands in messages.
   static Result<std::unique_ptr<const GgufFile>> Parse(std::span<const std::byte> bytes,
                                                        std::string name);
   virtual ~GgufFile() = default;
 
+  ModelSource source() const { return source_; }
   uint32_t version() const { return version_; }
   uint64_t file_bytes() const { return file_bytes_; }
   const std::string& name() const { return name_; }
@@ -73,6 +80,10 @@ class GgufFile {
 
  protected:
   GgufFile() = default;
+  // Orders the names of metadata_ and tensors_, which do not change afterwards. Errors: a name that
+  // stands twice.
+  Status OrderNames();
+  ModelSource source_ = ModelSource::kGguf;
   uint32_t version_ = 0;
   uint64_t file_bytes_ = 0;
   std::string name_;

@@ -151,7 +151,11 @@ class ModelLoader {
 
   Result<std::unique_ptr<const Model>> Run() {
     KVRM_ASSIGN_OR_RETURN(model_->config_, ReadConfig(file_));
-    KVRM_ASSIGN_OR_RETURN(model_->tokenizer_spec_, ReadTokenizerSpec(file_));
+    if (options_.tokenizer) {
+      model_->tokenizer_spec_ = *options_.tokenizer;
+    } else if (file_.source() == ModelSource::kGguf) {
+      KVRM_ASSIGN_OR_RETURN(model_->tokenizer_spec_, ReadTokenizerSpec(file_));
+    }
     KVRM_ASSIGN_OR_RETURN(const WeightPlan plan,
                           PlanWeights(file_, model_->config_, options_.weights));
     KVRM_RETURN_IF_ERROR(CheckRoom(plan));

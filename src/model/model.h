@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,8 @@ struct LoadOptions {
   uint32_t num_threads = 1;
   std::function<void(double)> progress;  // share done, 0..1, on the calling thread; may be empty
   uint64_t memory_limit_bytes = 0;       // for the weights; 0 = what the system has available
+  // In place of the file's; folders of safetensors have none of their own (text/tokenizer_json.h).
+  std::optional<TokenizerSpec> tokenizer;
 };
 
 class Model {

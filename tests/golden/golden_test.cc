@@ -15,7 +15,7 @@ constexpr double kTolerance = 1e-4;  // of the greatest logit
 
 struct Case {
   const char* family;
-  const char* file;  // within the family's folder
+  const char* file;  // within the family's folder; "": the folder itself, safetensors
 };
 
 std::unique_ptr<Runtime> Load(const Case& c, const RuntimeOptions& wanted) {
@@ -107,12 +107,13 @@ std::string CaseName(const ::testing::TestParamInfo<Case>& param) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Golden,
-                         ::testing::Values(Case{"llama", "model.gguf"},
-                                           Case{"mistral", "model.gguf"},
-                                           Case{"qwen2", "model.gguf"}, Case{"qwen3", "model.gguf"},
-                                           Case{"smollm3", "model.gguf"},
-                                           Case{"gemma2", "model.gguf"},
-                                           Case{"gemma3", "model.gguf"}),
+                         ::testing::Values(Case{"llama", "model.gguf"}, Case{"llama", ""},
+                                           Case{"mistral", "model.gguf"}, Case{"mistral", ""},
+                                           Case{"qwen2", "model.gguf"}, Case{"qwen2", ""},
+                                           Case{"qwen3", "model.gguf"}, Case{"qwen3", ""},
+                                           Case{"smollm3", "model.gguf"}, Case{"smollm3", ""},
+                                           Case{"gemma2", "model.gguf"}, Case{"gemma2", ""},
+                                           Case{"gemma3", "model.gguf"}, Case{"gemma3", ""}),
                          CaseName);
 
 }  // namespace

@@ -29,6 +29,7 @@ Graph Build(const ModelConfig& config, const KvGeometry& geometry, bool integer_
 const Family kGemma2 = {.name = "gemma2",
                         .hf_type = "gemma2",
                         .gguf_rope = RopeLayout::kHalves,
+                        .hf_activation = "gelu_pytorch_tanh",
                         .post_norms = true,
                         .scaled_embedding = true,
                         .norms_less_one = true,

@@ -30,6 +30,7 @@ Graph Build(const ModelConfig& config, const KvGeometry& geometry, bool integer_
 const Family kGemma3 = {.name = "gemma3",
                         .hf_type = "gemma3_text",
                         .gguf_rope = RopeLayout::kHalves,
+                        .hf_activation = "gelu_pytorch_tanh",
                         .head_norms = true,
                         .post_norms = true,
                         .scaled_embedding = true,

@@ -1,0 +1,307 @@
+#include "model/hub_config.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <charconv>
+#include <cmath>
+#include <numbers>
+#include <optional>
+
+#include "model/family.h"
+
+namespace kvrm {
+namespace {
+
+namespace json = boost::json;
+
+class HubConfigReader {
+ public:
+  explicit HubConfigReader(const json::object& config) : config_(config) {}
+
+  Result<HubConfig> Run(const std::string& name) {
+    KVRM_RETURN_IF_ERROR(ReadFamily());
+    Put("general.architecture", std::string(family_->name));
+    Put("general.name", name);
+    KVRM_RETURN_IF_ERROR(ReadSizes());
+    KVRM_RETURN_IF_ERROR(ReadWindows());
+    KVRM_RETURN_IF_ERROR(ReadCapsAndScale());
+    KVRM_RETURN_IF_ERROR(ReadRope());
+    KVRM_ASSIGN_OR_RETURN(const auto tied, Flag("tie_word_embeddings"));
+    result_.tied_head = tied.value_or(false);
+    result_.own_head = !tied.value_or(true);
+    return std::move(result_);
+  }
+
+ private:
+  template <class T>
+  void Put(const std::string& key, T value) {
+    result_.metadata.emplace_back(key, GgufValue{std::move(value)});
+  }
+  std::string Key(const char* name) const { return std::string(family_->name) + "." + name; }
+
+  // null counts as absent.
+  static const json::value* Find(const json::object& object, const char* field) {
+    const json::value* value = object.if_contains(field);
+    return value == nullptr || value->is_null() ? nullptr : value;
+  }
+  static Error WrongType(const char* field, const char* wanted) {
+    return InvalidInput(std::string("field '") + field + "' is no " + wanted);
+  }
+  Result<std::optional<uint64_t>> Count(const json::object& object, const char* field) const {
+    const json::value* value = Find(object, field);
+    if (value == nullptr) return std::optional<uint64_t>();
+    json::error_code error;
+    const auto number = value->to_number<uint64_t>(error);
+    if (error) return WrongType(field, "whole number");
+    return std::optional<uint64_t>(number);
+  }
+  static Result<std::optional<double>> Number(const json::object& object, const char* field) {
+    const json::value* value = Find(object, field);
+    if (value == nullptr) return std::optional<double>();
+    json::error_code error;
+    const auto number = value->to_number<double>(error);
+    if (error) return WrongType(field, "number");
+    return std::optional<double>(number);
+  }
+  Result<std::optional<bool>> Flag(const char* field) const {
+    const json::value* value = Find(config_, field);
+    if (value == nullptr) return std::optional<bool>();
+    if (!value->is_bool()) return WrongType(field, "bool");
+    return std::optional<bool>(value->get_bool());
+  }
+  static Result<std::string> Text(const json::object& object, const char* field,
+                                  const char* fallback) {
+    const json::value* value = Find(object, field);
+    if (value == nullptr) return std::string(fallback);
+    if (!value->is_string()) return WrongType(field, "string");
+    return std::string(value->get_string());
+  }
+
+  Status ReadFamily() {
+    KVRM_ASSIGN_OR_RETURN(const std::string type, Text(config_, "model_type", ""));
+    family_ = FindHfFamily(type);
+    if (family_ == nullptr) {
+      return Unsupported("model_type is '" + PrintableName(type) + "', known: " + HfTypeNames());
+    }
+    for (const char* field : {"hidden_act", "hidden_activation"}) {
+      KVRM_ASSIGN_OR_RETURN(const std::string act,
+                            Text(config_, field, std::string(family_->hf_activation).c_str()));
+      if (act != family_->hf_activation) {
+        return Unsupported(std::string("field '") + field + "' is '" + PrintableName(act) +
+                           "', family " + std::string(family_->name) + " has " +
+                           std::string(family_->hf_activation));
+      }
+    }
+    return Ok();
+  }
+
+  Status CopyCount(const char* field, const char* key) {
+    KVRM_ASSIGN_OR_RETURN(const auto value, Count(config_, field));
+    if (value) Put(Key(key), *value);
+    return Ok();
+  }
+
+  Status ReadSizes() {
+    KVRM_RETURN_IF_ERROR(CopyCount("num_hidden_layers", "block_count"));
+    KVRM_RETURN_IF_ERROR(CopyCount("hidden_size", "embedding_length"));
+    KVRM_RETURN_IF_ERROR(CopyCount("intermediate_size", "feed_forward_length"));
+    KVRM_RETURN_IF_ERROR(CopyCount("max_position_embeddings", "context_length"));
+    KVRM_RETURN_IF_ERROR(CopyCount("num_attention_heads", "attention.head_count"));
+    KVRM_RETURN_IF_ERROR(CopyCount("num_key_value_heads", "attention.head_count_kv"));
+    KVRM_RETURN_IF_ERROR(CopyCount("head_dim", "attention.key_length"));
+    KVRM_RETURN_IF_ERROR(CopyCount("head_dim", "attention.value_length"));
+    KVRM_RETURN_IF_ERROR(CopyCount("vocab_size", "vocab_size"));
+    KVRM_ASSIGN_OR_RETURN(const auto eps, Number(config_, "rms_norm_eps"));
+    if (eps) Put(Key("attention.layer_norm_rms_epsilon"), *eps);
+    return Ok();
+  }
+
+  Status ReadWindows() {
+    KVRM_ASSIGN_OR_RETURN(const auto window, Count(config_, "sliding_window"));
+    KVRM_ASSIGN_OR_RETURN(const auto used, Flag("use_sliding_window"));
+    const bool none = !used.value_or(true) || (config_.contains("sliding_window") && !window);
+    if (none) {
+      Put(Key("attention.sliding_window"), uint64_t{0});
+    } else if (window) {
+      Put(Key("attention.sliding_window"), *window);
+    }
+    if (const json::value* types = Find(config_, "layer_types")) {
+      if (!types->is_array()) return WrongType("layer_types", "list");
+      std::vector<int64_t> slides;
+      for (const json::value& type : types->get_array()) {
+        const bool sliding = type == "sliding_attention";
+        if (!sliding && type != "full_attention") {
+          return Unsupported("field 'layer_types' holds " + PrintableName(json::serialize(type)) +
+                             ", known: full_attention sliding_attention");
+        }
+        slides.push_back(sliding ? 1 : 0);
+      }
+      Put(Key("attention.sliding_window_pattern"), std::move(slides));
+    } else {
+      KVRM_RETURN_IF_ERROR(CopyCount("sliding_window_pattern", "attention.sliding_window_pattern"));
+    }
+    if (const json::value* rotates = Find(config_, "no_rope_layers")) {  // 1 where it does rotate
+      if (!rotates->is_array()) return WrongType("no_rope_layers", "list");
+      std::vector<int64_t> layers;
+      for (const json::value& layer : rotates->get_array()) layers.push_back(layer == 1 ? 1 : 0);
+      Put(Key("rope.rotated_layers"), std::move(layers));
+    }
+    return Ok();
+  }
+
+  Status ReadCapsAndScale() {
+    for (const char* field : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+      KVRM_ASSIGN_OR_RETURN(const auto cap, Number(config_, field));
+      if (cap) Put(Key(field), *cap);
+    }
+    KVRM_ASSIGN_OR_RETURN(const auto scaled_by, Number(config_, "query_pre_attn_scalar"));
+    if (scaled_by) Put(Key("attention.scale"), 1.0 / std::sqrt(*scaled_by));
+    return Ok();
+  }
+
+  // Two ways to say the same: rope_theta and rope_scaling, or rope_parameters, which may differ by
+  // the kind of layer.
+  Status ReadRope() {
+    const json::object* parameters = nullptr;
+    for (const char* field : {"rope_scaling", "rope_parameters"}) {
+      if (const json::value* value = Find(config_, field)) {
+        if (!value->is_object()) return WrongType(field, "object");
+        parameters = &value->get_object();
+      }
+    }
+    const json::object* local = nullptr;
+    if (parameters != nullptr) {
+      if (const json::value* v = parameters->if_contains("sliding_attention"))
+        local = v->if_object();
+      if (const json::value* v = parameters->if_contains("full_attention")) {
+        parameters = v->if_object();
+      }
+    }
+    KVRM_RETURN_IF_ERROR(CopyBase(config_, "rope_local_base_freq", "rope.freq_base_swa"));
+    if (local != nullptr) {
+      KVRM_RETURN_IF_ERROR(CopyBase(*local, "rope_theta", "rope.freq_base_swa"));
+    }
+    KVRM_ASSIGN_OR_RETURN(auto base, Number(config_, "rope_theta"));
+    if (!base && parameters != nullptr) {
+      KVRM_ASSIGN_OR_RETURN(base, Number(*parameters, "rope_theta"));
+    }
+    if (base) Put(Key("rope.freq_base"), *base);
+    return parameters == nullptr ? Ok() : ReadScaling(*parameters, base.value_or(10'000.0));
+  }
+
+  Status CopyBase(const json::object& object, const char* field, const char* key) {
+    KVRM_ASSIGN_OR_RETURN(const auto base, Number(object, field));
+    if (base) Put(Key(key), *base);
+    return Ok();
+  }
+
+  Status ReadScaling(const json::object& scaling, double base) {
+    KVRM_ASSIGN_OR_RETURN(const std::string older, Text(scaling, "type", "default"));
+    KVRM_ASSIGN_OR_RETURN(const std::string kind, Text(scaling, "rope_type", older.c_str()));
+    if (kind == "default") return Ok();
+    KVRM_ASSIGN_OR_RETURN(const auto factor, Number(scaling, "factor"));
+    if (kind == "linear" && factor) {
+      Put(Key("rope.scaling.type"), std::string("linear"));
+      Put(Key("rope.scaling.factor"), *factor);
+      return Ok();
+    }
+    if (kind == "llama3" && factor) return ReadLlama3(scaling, base, *factor);
+    return Unsupported("RoPE scaling is '" + PrintableName(kind) +
+                       "', built: default, linear and llama3, with their factor");
+  }
+
+  // Long wavelengths are divided by the factor, short ones are left, those between are blended.
+  Status ReadLlama3(const json::object& scaling, double base, double factor) {
+    KVRM_ASSIGN_OR_RETURN(const auto low, Number(scaling, "low_freq_factor"));
+    KVRM_ASSIGN_OR_RETURN(const auto high, Number(scaling, "high_freq_factor"));
+    KVRM_ASSIGN_OR_RETURN(const auto original, Number(scaling, "original_max_position_embeddings"));
+    if (!low || !high || !original || *low >= *high) {
+      return InvalidInput(
+          "RoPE scaling llama3 needs low_freq_factor < high_freq_factor and "
+          "original_max_position_embeddings");
+    }
+    KVRM_ASSIGN_OR_RETURN(const auto hidden, Count(config_, "hidden_size"));
+    KVRM_ASSIGN_OR_RETURN(const auto heads, Count(config_, "num_attention_heads"));
+    KVRM_ASSIGN_OR_RETURN(auto dims, Count(config_, "head_dim"));
+    if (!dims && hidden && heads && *heads > 0) dims = *hidden / *heads;
+    constexpr uint64_t kMaxDims = 1'024;  // of a head; ReadConfig says it by name
+    for (uint64_t i = 0; dims && i < std::min(*dims, kMaxDims) / 2; ++i) {
+      const double wavelength =
+          2 * std::numbers::pi *
+          std::pow(base, 2.0 * static_cast<double>(i) / static_cast<double>(*dims));
+      const double turns = *original / wavelength;
+      double divisor = 1.0;
+      if (turns < *low) {
+        divisor = factor;
+      } else if (turns <= *high) {
+        const double smooth = (turns - *low) / (*high - *low);
+        divisor = 1.0 / ((1.0 - smooth) / factor + smooth);
+      }
+      result_.rope_factors.push_back(static_cast<float>(divisor));
+    }
+    return Ok();
+  }
+
+  const json::object& config_;
+  const Family* family_ = nullptr;
+  HubConfig result_;
+};
+
+// What follows "model.layers.N.", and what GGUF files call it.
+struct LayerName {
+  std::string_view hub, gguf;
+};
+constexpr LayerName kLayerNames[] = {
+    {"input_layernorm.weight", "attn_norm.weight"},
+    {"self_attn.q_proj.weight", "attn_q.weight"},
+    {"self_attn.k_proj.weight", "attn_k.weight"},
+    {"self_attn.v_proj.weight", "attn_v.weight"},
+    {"self_attn.q_proj.bias", "attn_q.bias"},
+    {"self_attn.k_proj.bias", "attn_k.bias"},
+    {"self_attn.v_proj.bias", "attn_v.bias"},
+    {"self_attn.o_proj.weight", "attn_output.weight"},
+    {"self_attn.q_norm.weight", "attn_q_norm.weight"},
+    {"self_attn.k_norm.weight", "attn_k_norm.weight"},
+    {"mlp.gate_proj.weight", "ffn_gate.weight"},
+    {"mlp.up_proj.weight", "ffn_up.weight"},
+    {"mlp.down_proj.weight", "ffn_down.weight"},
+    {"pre_feedforward_layernorm.weight", "ffn_norm.weight"},
+    {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"},
+};
+constexpr std::string_view kAfterAttention = "post_attention_layernorm.weight";
+
+}  // namespace
+
+Result<HubConfig> ReadHubConfig(std::string_view text, const std::string& name) {
+  json::error_code error;
+  const json::value config = json::parse({text.data(), text.size()}, error);
+  if (error || !config.is_object()) return InvalidInput("is no JSON object");
+  return HubConfigReader(config.get_object()).Run(name);
+}
+
+std::string GgufTensorName(std::string_view hub_name, bool post_norms) {
+  if (hub_name == "model.embed_tokens.weight") return "token_embd.weight";
+  if (hub_name == "model.norm.weight") return "output_norm.weight";
+  if (hub_name == "lm_head.weight") return "output.weight";
+  constexpr std::string_view kLayers = "model.layers.";
+  if (!hub_name.starts_with(kLayers)) return std::string(hub_name);
+  const std::string_view rest = hub_name.substr(kLayers.size());
+  uint32_t layer = 0;
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
+  const auto digits = static_cast<size_t>(end - rest.data());
+  if (error != std::errc() || digits >= rest.size() || rest[digits] != '.') {
+    return std::string(hub_name);
+  }
+  const std::string_view part = rest.substr(digits + 1);
+  const std::string prefix = "blk." + std::to_string(layer) + ".";
+  // Before the ffn in llama's layers, behind attention in Gemma's.
+  if (part == kAfterAttention) {
+    return prefix + (post_norms ? "post_attention_norm.weight" : "ffn_norm.weight");
+  }
+  for (const LayerName& known : kLayerNames) {
+    if (known.hub == part) return prefix + std::string(known.gguf);
+  }
+  return std::string(hub_name);
+}
+
+}  // namespace kvrm
