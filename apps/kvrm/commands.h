@@ -17,6 +17,7 @@ inline constexpr int kExitUsage = 2;
 int RunServe(const OptionValues& values);
 int RunChat(const OptionValues& values);
 int RunGenerate(const OptionValues& values);
+int RunBatch(const OptionValues& values);
 int RunTokenize(const OptionValues& values);
 int RunTemplate(const OptionValues& values);
 int RunInspect(const OptionValues& values);

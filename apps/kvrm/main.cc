@@ -23,6 +23,8 @@ RunFunction FunctionOf(CommandBit command) {
       return RunChat;
     case kGenerate:
       return RunGenerate;
+    case kBatch:
+      return RunBatch;
     case kTokenize:
       return RunTokenize;
     case kTemplate:
@@ -117,7 +119,7 @@ int Run(std::vector<std::string> words) {
   }
   if (values->Flag("help")) return Print(CommandText(*command));
   if (command->bit == kHelp) return Help(*values);
-  const size_t max_positionals = command->positional.empty() ? 0 : 1;
+  const size_t max_positionals = Words(command->positional).size();
   if (values->positionals().size() > max_positionals) {
     return UsageError(*values, "unexpected '" + values->positionals()[max_positionals] + "'");
   }

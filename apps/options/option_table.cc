@@ -22,6 +22,11 @@ constexpr CommandSpec kCommands[] = {
      "All prompts (-p first, then -f, each in the order given) run in one batch. One prompt "
      "streams to standard output; several are printed in order. With --json each request is one "
      "line: prompt_tokens, tokens, text, finish_reason, timings, logprobs."},
+    {kBatch, "batch", "IN.jsonl OUT.jsonl", "Answer a file of requests, offline.",
+     "OpenAI's batch format: each line of IN has custom_id, method POST, url (/v1/chat/completions, "
+     "/v1/completions or /v1/responses) and body; each line of OUT has custom_id with a response or "
+     "an error, in the order in which they come. What OUT answers already is left out, so the same "
+     "command goes on after it was stopped or killed. A bad line costs its own answer only."},
     {kTokenize, "tokenize", "", "Turn standard input into token ids.",
      "Prints one id and piece a line; with --ids only the ids, separated by blanks; with --decode "
      "it reads ids and writes their text. With --json-lines each line is a JSON string and becomes "
@@ -114,7 +119,11 @@ constexpr OptionSpec kOptions[] = {
     {"max-itl-ms", '\0', "", kInt, kSetting, false, 0, 3'600'000, "auto", "auto", "MS|auto",
      "gap between two tokens of a stream that prompts are cut for; 0: none; auto: the larger of 50 ms "
      "and 1.5 decode steps of all slots at half the context",
-     kEngineCommands},
+     kEngineCommands & ~kBatch},
+    {"max-itl-ms", '\0', "", kInt, kSetting, false, 0, 3'600'000, "auto", "0", "MS|auto",
+     "gap between two tokens of a stream that prompts are cut for; 0: none; auto: the larger of 50 ms "
+     "and 1.5 decode steps of all slots at half the context",
+     kBatch},
     {"kv-keep", '\0', "", kBytes, kSetting, false, 0, 1125899906842624.0, "", "32MiB", "SIZE",
      "of cached keys and values, what stays when nothing has come for a second", kEngineCommands},
     {"prefix-cache", '\0', "", kChoice, kSetting, false, 0, 0, "on|off", "on", "on|off",
@@ -191,7 +200,7 @@ constexpr OptionSpec kOptions[] = {
     {"port", '\0', "", kInt, kSetting, false, 0, 65535, "", "8080", "N",
      "port to listen on; 0: any free one, printed", kServe},
     {"alias", '\0', "", kText, kSetting, false, 0, 0, "", "", "NAME",
-     "the model's id in answers and /v1/models; default: its file's name", kServe},
+     "the model's id in answers and /v1/models; default: its file's name", kServe | kBatch},
     {"strict-model", '\0', "", kFlag, kSetting, false, 0, 0, "", "false", "",
      "refuse requests for another model with 404", kServe},
     {"drain-seconds", '\0', "", kInt, kSetting, false, 0, 86400, "", "10", "N",

@@ -32,8 +32,9 @@ enum CommandBit : uint32_t {
   kBenchOps = 1u << 20,
   kRecordShow = 1u << 22,
   kRecordReplay = 1u << 23,
+  kBatch = 1u << 24,
 };
-inline constexpr uint32_t kEngineCommands = kServe | kChat | kGenerate;
+inline constexpr uint32_t kEngineCommands = kServe | kChat | kGenerate | kBatch;
 inline constexpr uint32_t kStepCommands = kEvalPpl | kBenchDecode | kBenchPrefill | kBenchOps;
 inline constexpr uint32_t kModelCommands = kEngineCommands | kTokenize | kTemplate | kInspect |
                                            kStepCommands | kBenchVersus | kRecordReplay;

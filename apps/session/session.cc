@@ -49,14 +49,16 @@ Result<Session> OpenSession(const OptionValues& values, ChatUse chat) {
   KVRM_ASSIGN_OR_RETURN(session.runtime, LoadRuntime(RuntimeOptionsOf(values, session.model_path)));
   const TokenizerSpec& spec = session.runtime->model->tokenizer_spec();
   KVRM_ASSIGN_OR_RETURN(session.tokenizer, Tokenizer::Create(spec));
-  if (chat == ChatUse::kRequired) {
+  if (chat != ChatUse::kNone) {
     KVRM_ASSIGN_OR_RETURN(const std::string source, ChatTemplateSource(values, spec));
-    if (source.empty()) {
+    if (source.empty() && chat == ChatUse::kRequired) {
       return Unsupported("model '" + session.model_path +
                          "' has no chat template (tokenizer.chat_template); --chat-template gives "
                          "it one");
     }
-    KVRM_ASSIGN_OR_RETURN(session.chat_template, ChatTemplate::Parse(source));
+    if (!source.empty()) {
+      KVRM_ASSIGN_OR_RETURN(session.chat_template, ChatTemplate::Parse(source));
+    }
   }
   std::fprintf(stderr, "%s\n", Banner(*session.runtime, session.model_path).c_str());
   return session;

@@ -22,7 +22,7 @@ struct Session {
   std::unique_ptr<const ChatTemplate> chat_template;  // null unless asked for
 };
 
-enum class ChatUse : uint8_t { kNone, kRequired };
+enum class ChatUse : uint8_t { kNone, kIfAny, kRequired };
 
 // Loads what -m names, as the options say, with a progress bar, and prints the banner to standard
 // error. With kRequired a model without a (usable) chat template is an error.
