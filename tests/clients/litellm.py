@@ -3,14 +3,11 @@
 import asyncio
 import json
 import os
-import sys
 import urllib.request
 
-# This file has the package's name: its own folder must not be searched for it.
-sys.path = [entry for entry in sys.path if entry != os.path.dirname(os.path.abspath(__file__))]
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it fetches a table at import
 
-import litellm  # noqa: E402
+import litellm
 
 URL = os.environ["KVRM_URL"] + "/v1"
 with urllib.request.urlopen(URL + "/models") as answer:

@@ -2,12 +2,9 @@
 
 import asyncio
 import os
-import sys
 
-# This file has the package's name: its own folder must not be searched for it.
-sys.path = [entry for entry in sys.path if entry != os.path.dirname(os.path.abspath(__file__))]
 
-import openai  # noqa: E402
+import openai
 
 URL = os.environ["KVRM_URL"] + "/v1"
 client = openai.OpenAI(base_url=URL, api_key="unused", max_retries=0, timeout=120)
