@@ -23,8 +23,10 @@ constexpr CommandSpec kCommands[] = {
      "streams to standard output; several are printed in order. With --json each request is one "
      "line: prompt_tokens, tokens, text, finish_reason, timings, logprobs."},
     {kBatch, "batch", "IN.jsonl OUT.jsonl", "Answer a file of requests, offline.",
-     "OpenAI's batch format: each line of IN has custom_id, method POST, url (/v1/chat/completions, "
-     "/v1/completions or /v1/responses) and body; each line of OUT has custom_id with a response or "
+     "OpenAI's batch format: each line of IN has custom_id, method POST, url "
+     "(/v1/chat/completions, "
+     "/v1/completions or /v1/responses) and body; each line of OUT has custom_id with a response "
+     "or "
      "an error, in the order in which they come. What OUT answers already is left out, so the same "
      "command goes on after it was stopped or killed. A bad line costs its own answer only."},
     {kTokenize, "tokenize", "", "Turn standard input into token ids.",

@@ -3,7 +3,6 @@
 import asyncio
 import os
 
-
 import openai
 
 URL = os.environ["KVRM_URL"] + "/v1"
