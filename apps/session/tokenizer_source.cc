@@ -7,11 +7,15 @@
 #include "options/read_all.h"
 #include "session/model_path.h"
 #include "text/named_templates.h"
+#include "text/tokenizer_json.h"
 
 namespace kvrm::cli {
 
 Result<TokenizerSpec> TokenizerSpecOf(const OptionValues& values) {
-  KVRM_ASSIGN_OR_RETURN(const std::string path, FindModel(values.Text("model"), ModelsDir()));
+  const std::string& name = values.Text("model");
+  std::error_code error;
+  if (std::filesystem::is_directory(name, error)) return ReadTokenizerFolder(name);
+  KVRM_ASSIGN_OR_RETURN(const std::string path, FindModel(name, ModelsDir()));
   KVRM_ASSIGN_OR_RETURN(const auto file, GgufFile::Open(path));
   return ReadTokenizerSpec(*file);
 }

@@ -9,7 +9,8 @@
 
 namespace kvrm::cli {
 
-// The tokenizer of the model that `-m` names; no weights are read.
+// The tokenizer of the model that `-m` names, a GGUF file or a folder with a tokenizer.json; no
+// weights are read.
 Result<TokenizerSpec> TokenizerSpecOf(const OptionValues& values);
 
 // The source of the chat template: what --chat-template names (a family, or a file), else the

@@ -20,10 +20,22 @@ enum class TokenType : uint8_t {  // GGUF's numbers
   kByte = 6,
 };
 
+// Where add_space_prefix puts its blank; "text" is what lies between special tokens.
+enum class SpacePrefix : uint8_t {
+  kEach,              // before each text
+  kEachUnlessBlank,   // before each that does not begin with a blank
+  kFirstUnlessBlank,  // the same, but only at the very beginning
+};
+
+// Bits of TokenizerSpec::strips: the white space that a special token takes along in a text.
+inline constexpr uint8_t kStripsLeft = 1;
+inline constexpr uint8_t kStripsRight = 2;
+
 // Plain data, as read from a model file; `text` knows no file format.
 struct TokenizerSpec {
   // GGUF's names: "gpt2", byte-level BPE; "llama", SentencePiece BPE (blanks written as U+2581, a
-  // token <0xNN> for each byte) by scores; "gemma4", the same by merges.
+  // token <0xNN> for each byte) by scores, or by merges where it has no scores; "gemma4", by merges
+  // and with runs of line ends apart.
   std::string model;
   std::string pre;                  // "gpt2" only: "smollm", "gpt-2", ...
   std::vector<std::string> tokens;  // in the file's own form (GPT-2 byte characters for "gpt2")
@@ -32,7 +44,10 @@ struct TokenizerSpec {
   std::vector<float> scores;        // [tokens]; "llama"
   TokenId bos = -1, eos = -1, eot = -1, unknown = -1, padding = -1;  // -1 = none
   bool add_bos = false, add_eos = false;
-  bool add_space_prefix = false;  // a blank before each text that no token stands before
+  bool add_space_prefix = false;
+  SpacePrefix space_prefix = SpacePrefix::kEach;
+  bool cuts_at_blanks = false;  // "llama": each blank begins a piece that merges do not leave
+  std::vector<uint8_t> strips;  // [at most tokens], kStripsLeft and kStripsRight; absent = none
   // What the pre-tokenizer's name implies, unless the file says otherwise.
   std::optional<bool> nfc;                // the text is brought to NFC first
   std::optional<bool> whole_piece_first;  // a piece that is a token as a whole is not merged

@@ -41,7 +41,7 @@ class BpeTokenizer::TextRun final : public Run {
   TextRun(const BpeTokenizer& tokenizer, size_t text_bytes)
       : Run(text_bytes), tokenizer_(tokenizer) {}
 
-  void AddText(std::string_view text) override {
+  void AddText(std::string_view text, bool) override {
     if (tokenizer_.normalizes_nfc_ && NormalizeNfc(text, normalized_)) text = normalized_;
     tokenizer_.pre_tokenizer_->Split(text, ends_);
     size_t begin = 0;

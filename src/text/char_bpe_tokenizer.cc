@@ -30,12 +30,12 @@ class CharBpeTokenizer::TextRun final : public Run {
   TextRun(const CharBpeTokenizer& tokenizer, size_t text_bytes)
       : Run(text_bytes), tokenizer_(tokenizer) {}
 
-  void AddText(std::string_view text) override {
+  void AddText(std::string_view text, bool is_first) override {
     if (tokenizer_.spec().nfc.value_or(false) && NormalizeNfc(text, normalized_)) {
       text = normalized_;
     }
     escaped_.clear();
-    if (tokenizer_.spec().add_space_prefix) escaped_ = kBlank;
+    if (tokenizer_.spec().add_space_prefix && WantsPrefix(text, is_first)) escaped_ = kBlank;
     for (const char c : text) {
       if (c == ' ') {
         escaped_ += kBlank;
@@ -53,9 +53,18 @@ class CharBpeTokenizer::TextRun final : public Run {
   }
 
  private:
+  bool WantsPrefix(std::string_view text, bool is_first) const {
+    const SpacePrefix rule = tokenizer_.spec().space_prefix;
+    if (rule == SpacePrefix::kEach) return true;
+    if (text.starts_with(' ') || text.starts_with(kBlank)) return false;
+    return rule == SpacePrefix::kEachUnlessBlank || is_first;
+  }
+
   size_t PieceEnd(std::string_view text, size_t begin) const {
     size_t end = text.size();
-    if (tokenizer_.blank_begins_piece_) {
+    if (tokenizer_.spec().cuts_at_blanks) {
+      end = std::min(end, text.find(kBlank, begin + 1));
+    } else if (tokenizer_.blank_begins_piece_) {
       size_t at = begin;
       while (text.substr(at).starts_with(kBlank)) at += kBlank.size();
       end = std::min(end, text.find(kBlank, at));
@@ -232,8 +241,9 @@ Result<std::unique_ptr<const CharBpeTokenizer>> CharBpeTokenizer::Create(Tokeniz
   KVRM_RETURN_IF_ERROR(tokenizer->CheckSpec());
   tokenizer->SettleTypes();
   KVRM_RETURN_IF_ERROR(tokenizer->BuildSymbols());
-  const bool by_merges = tokenizer->spec().model == "gemma4";
-  tokenizer->cuts_line_ends_ = by_merges;
+  tokenizer->cuts_line_ends_ = tokenizer->spec().model == "gemma4";
+  const bool by_merges = tokenizer->cuts_line_ends_ ||
+                         (tokenizer->spec().scores.empty() && !tokenizer->spec().merges.empty());
   KVRM_RETURN_IF_ERROR(by_merges ? tokenizer->BuildFromMerges() : tokenizer->BuildFromScores());
   tokenizer->BuildBytes();
   tokenizer->BuildSpecial();

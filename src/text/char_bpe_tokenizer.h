@@ -1,7 +1,8 @@
 // The tokenizer of SentencePiece's BPE files: symbols are characters, not bytes; a blank is written
 // U+2581; a character without a token falls back to the tokens <0xNN> of its bytes. Which merge
 // comes first is said by the scores of the tokens ("llama" in GGUF terms) or by a list of merges
-// ("gemma4"). Immutable after creation; thread-safe. Made through Tokenizer::Create.
+// ("gemma4", and "llama" without scores). Immutable after creation; thread-safe. Made through
+// Tokenizer::Create.
 #pragma once
 
 #include <array>

@@ -191,6 +191,7 @@ TEST(CharBpe, RefusesABrokenVocabularyByName) {
             "tokenizer.ggml.tokens[4]: \"<0xZZ>\" is of type byte, but not written <0xNN>");
   spec = MakeSmallCharVocabulary("llama");
   spec.scores.clear();
+  spec.merges.clear();
   refused = Tokenizer::Create(spec);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().message,

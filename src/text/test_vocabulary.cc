@@ -144,6 +144,12 @@ std::string ReadFile(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+void WriteFile(const std::string& path, std::string_view bytes) {
+  std::ofstream file(path, std::ios::binary);
+  file << bytes;
+  KVRM_CHECK(file.flush().good(), "the test file can be written");
+}
+
 TokenizerSpec ReadGgufTokenizer(const std::string& path) { return MetadataReader(path).ReadAll(); }
 
 TokenizerSpec ReadQwen2Tokenizer(const std::string& merges_path, const std::string& facts_path) {

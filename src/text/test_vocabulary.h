@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
@@ -11,6 +12,7 @@
 namespace kvrm::testing {
 
 std::string ReadFile(const std::string& path);
+void WriteFile(const std::string& path, std::string_view bytes);
 
 // The tokenizer fields of a trusted GGUF file's metadata.
 TokenizerSpec ReadGgufTokenizer(const std::string& path);

@@ -55,7 +55,8 @@ void Tokenizer::SettleTypes() {
 
 std::string Tokenizer::Decode(std::span<const TokenId> ids, bool with_special) const {
   std::string text;
-  const bool prefixed = spec_.add_space_prefix && spec_.model != "gpt2";  // a blank of Encode's own
+  bool prefixed = spec_.add_space_prefix && spec_.model != "gpt2";  // a blank of Encode's own
+  const bool only_first = spec_.space_prefix == SpacePrefix::kFirstUnlessBlank;
   bool begins = true;
   for (const TokenId id : ids) {
     std::string_view bytes = TokenBytes(id, with_special);
@@ -63,6 +64,7 @@ std::string Tokenizer::Decode(std::span<const TokenId> ids, bool with_special) c
     const bool is_special = type == TokenType::kControl || type == TokenType::kUserDefined;
     if (prefixed && begins && !is_special && bytes.starts_with(' ')) bytes.remove_prefix(1);
     begins = is_special;
+    if (only_first) prefixed = false;
     text += bytes;
   }
   return text;

@@ -10,6 +10,30 @@ std::string At(std::string_view field, size_t index) {
   return std::string(field) + "[" + std::to_string(index) + "]";
 }
 
+// Unicode's White_Space.
+bool IsSpaceAt(std::string_view text, size_t at) {
+  const Utf8Step step = NextUtf8(text, at);
+  const char32_t c = step.code_point;
+  return step.status == Utf8Status::kValid &&
+         ((c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+          c == 0x205F || c == 0x3000);
+}
+
+size_t EndOfSpace(std::string_view text, size_t at) {
+  while (at < text.size() && IsSpaceAt(text, at)) at += NextUtf8(text, at).length;
+  return at;
+}
+
+std::string_view WithoutSpaceAtEnd(std::string_view text) {
+  for (;;) {
+    size_t last = text.empty() ? 0 : text.size() - 1;
+    while (last > 0 && (static_cast<uint8_t>(text[last]) & 0xC0) == 0x80) --last;
+    if (text.empty() || !IsSpaceAt(text, last)) return text;
+    text = text.substr(0, last);
+  }
+}
+
 }  // namespace
 
 std::vector<TokenId> VocabTokenizer::Encode(std::string_view text, SpecialTokens special) const {
@@ -31,9 +55,13 @@ std::vector<TokenId> VocabTokenizer::EncodeCounting(std::string_view text,
   size_t at = 0;
   while (at < text.size()) {
     const SpecialTokenSet::Match match = special_.FindNext(text, at, control);
-    if (match.begin > at) run->AddText(text.substr(at, match.begin - at));
+    std::string_view between = text.substr(at, match.begin - at);
+    const uint8_t strips = StripsOf(match.id);
+    if ((strips & kStripsLeft) != 0) between = WithoutSpaceAtEnd(between);
+    if (!between.empty()) run->AddText(between, /*is_first=*/at == 0);
     if (match.id >= 0) run->AddToken(match.id);
     at = match.end;
+    if ((strips & kStripsRight) != 0) at = EndOfSpace(text, at);
   }
   steps += run->steps();
   return run->TakeOutput();
@@ -46,6 +74,11 @@ std::string_view VocabTokenizer::TokenBytes(TokenId id, bool with_special) const
   if (!with_special && !is_plain_[index]) return {};
   const size_t begin = index == 0 ? 0 : byte_end_[index - 1];
   return std::string_view(bytes_).substr(begin, byte_end_[index] - begin);
+}
+
+uint8_t VocabTokenizer::StripsOf(TokenId id) const {
+  const auto index = static_cast<size_t>(id);
+  return id < 0 || index >= spec_.strips.size() ? uint8_t{0} : spec_.strips[index];
 }
 
 bool VocabTokenizer::IsLiteral(TokenId id) const {

@@ -37,8 +37,8 @@ class VocabTokenizer : public Tokenizer {
       out_.reserve(text_bytes / 4 + 1);
     }
     virtual ~Run() = default;
-    // Text between special tokens, never empty.
-    virtual void AddText(std::string_view text) = 0;
+    // Text between special tokens, never empty. `is_first`: nothing stood before it.
+    virtual void AddText(std::string_view text, bool is_first) = 0;
 
     void AddToken(TokenId id) { out_.push_back(id); }
     std::vector<TokenId> TakeOutput() { return std::move(out_); }
@@ -71,6 +71,7 @@ class VocabTokenizer : public Tokenizer {
   // Appends the bytes that a token of the vocabulary's own (no special one) stands for.
   virtual void AppendTokenBytes(TokenId id, std::string& out) const = 0;
 
+  uint8_t StripsOf(TokenId id) const;
   Status CheckSpec() const;  // sizes, types, ids
   // Requires: CheckSpec() is ok and SettleTypes() was called.
   void BuildBytes();

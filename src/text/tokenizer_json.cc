@@ -1,0 +1,311 @@
+#include "text/tokenizer_json.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "text/hub_pre_tokenizer.h"
+#include "text/json_fields.h"
+
+namespace kvrm {
+namespace {
+
+namespace json = boost::json;
+
+constexpr size_t kMaxDepth = 32;
+
+Result<json::object> ParseObject(std::string_view text, const std::string& file) {
+  json::parse_options options;
+  options.max_depth = kMaxDepth;
+  boost::system::error_code error;
+  json::value value = json::parse(text, error, {}, options);
+  if (error) return InvalidInput(file + ": no JSON (" + error.message() + ")");
+  if (!value.is_object()) return InvalidInput(file + ": no object");
+  return std::move(value.get_object());
+}
+
+class SpecReader {
+ public:
+  explicit SpecReader(const json::object& root) : root_(root) {}
+
+  Result<TokenizerSpec> Run() {
+    const json::value* model = hub::Find(root_, "model");
+    if (model == nullptr || !model->is_object()) return hub::Invalid("model is no object");
+    model_ = &model->get_object();
+    static const json::value kNull;
+    const auto part = [this](std::string_view name) -> const json::value& {
+      const json::value* found = hub::Find(root_, name);
+      return found == nullptr ? kNull : *found;
+    };
+    KVRM_RETURN_IF_ERROR(CheckModel());
+    KVRM_RETURN_IF_ERROR(ReadHubPreTokenizer(part("normalizer"), part("pre_tokenizer"), spec_));
+    KVRM_RETURN_IF_ERROR(ReadVocabulary());
+    KVRM_RETURN_IF_ERROR(ReadAddedTokens());
+    KVRM_RETURN_IF_ERROR(ReadMerges());
+    KVRM_RETURN_IF_ERROR(ReadOptions());
+    ReadStartToken(part("post_processor"));
+    return std::move(spec_);
+  }
+
+ private:
+  Status CheckModel() const {
+    KVRM_ASSIGN_OR_RETURN(const std::string type, hub::String(*model_, "type"));
+    if (type != "BPE" && !type.empty())
+      return hub::NotOffered("model \"" + ForMessage(type) + "\"");
+    for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+      KVRM_ASSIGN_OR_RETURN(const std::string text, hub::String(*model_, name));
+      if (!text.empty()) return hub::NotOffered(std::string("model.") + name);
+    }
+    return Ok();
+  }
+
+  static Result<TokenId> IdOf(const json::value& value, const std::string& name) {
+    const bool fits = value.is_int64() && value.get_int64() >= 0 && value.get_int64() < (1 << 24);
+    if (!fits) return hub::Invalid(name + ": its id is no integer from 0 to 16777215");
+    return static_cast<TokenId>(value.get_int64());
+  }
+
+  // Ids may leave gaps, which become unused tokens, but not more gaps than tokens.
+  Status Place(TokenId id, std::string text, TokenType type, const std::string& name) {
+    const auto index = static_cast<size_t>(id);
+    if (index >= max_size_) {
+      return hub::Invalid(name + ": id " + std::to_string(id) +
+                          " leaves too many gaps, must be below " + std::to_string(max_size_));
+    }
+    if (index >= spec_.tokens.size()) {
+      spec_.tokens.resize(index + 1);
+      spec_.types.resize(index + 1, TokenType::kUnused);
+    }
+    spec_.tokens[index] = std::move(text);
+    spec_.types[index] = type;
+    return Ok();
+  }
+
+  Status ReadVocabulary() {
+    const json::value* vocab = hub::Find(*model_, "vocab");
+    if (vocab == nullptr || !vocab->is_object()) return hub::Invalid("model.vocab is no object");
+    const json::value* added = hub::Find(root_, "added_tokens");
+    const size_t num_added = added != nullptr && added->is_array() ? added->get_array().size() : 0;
+    constexpr size_t kGaps = 1024;
+    max_size_ = 2 * (vocab->get_object().size() + num_added) + kGaps;
+    for (const auto& entry : vocab->get_object()) {
+      const std::string name = "model.vocab[\"" + ForMessage(entry.key()) + "\"]";
+      KVRM_ASSIGN_OR_RETURN(const TokenId id, IdOf(entry.value(), name));
+      const auto index = static_cast<size_t>(id);
+      if (index < spec_.tokens.size() && spec_.types[index] != TokenType::kUnused) {
+        return hub::Invalid(name + ": id " + std::to_string(id) + " is \"" +
+                            ForMessage(spec_.tokens[index]) + "\" already");
+      }
+      KVRM_RETURN_IF_ERROR(Place(id, std::string(entry.key()), TokenType::kNormal, name));
+    }
+    if (spec_.tokens.empty()) return hub::Invalid("model.vocab is empty");
+    return Ok();
+  }
+
+  Status ReadAddedTokens() {
+    const json::value* added = hub::Find(root_, "added_tokens");
+    if (added == nullptr) return Ok();
+    if (!added->is_array()) return hub::Invalid("added_tokens is no list");
+    for (size_t i = 0; i < added->get_array().size(); ++i) {
+      const std::string name = "added_tokens[" + std::to_string(i) + "]";
+      const json::value& value = added->get_array()[i];
+      if (!value.is_object()) return hub::Invalid(name + " is no object");
+      KVRM_RETURN_IF_ERROR(ReadAddedToken(value.get_object(), name));
+    }
+    return Ok();
+  }
+
+  Status ReadAddedToken(const json::object& token, const std::string& name) {
+    const json::value* id_value = hub::Find(token, "id");
+    if (id_value == nullptr) return hub::Invalid(name + " has no id");
+    KVRM_ASSIGN_OR_RETURN(const TokenId id, IdOf(*id_value, name));
+    KVRM_ASSIGN_OR_RETURN(const std::string text, hub::String(token, "content"));
+    if (text.empty()) return hub::Invalid(name + " has no content");
+    KVRM_ASSIGN_OR_RETURN(const bool special, hub::Flag(token, "special", false));
+    KVRM_ASSIGN_OR_RETURN(const bool whole_words, hub::Flag(token, "single_word", false));
+    KVRM_ASSIGN_OR_RETURN(const bool left, hub::Flag(token, "lstrip", false));
+    KVRM_ASSIGN_OR_RETURN(const bool right, hub::Flag(token, "rstrip", false));
+    if (whole_words)
+      return hub::NotOffered(name + " \"" + ForMessage(text) + "\" with single_word");
+    const auto index = static_cast<size_t>(id);
+    const bool taken = index < spec_.tokens.size() && spec_.types[index] != TokenType::kUnused &&
+                       spec_.tokens[index] != text;
+    if (taken) {
+      return hub::Invalid(name + ": id " + std::to_string(id) + " is \"" +
+                          ForMessage(spec_.tokens[index]) + "\" already");
+    }
+    KVRM_RETURN_IF_ERROR(
+        Place(id, text, special ? TokenType::kControl : TokenType::kUserDefined, name));
+    if (left || right) {
+      if (spec_.strips.size() <= index) spec_.strips.resize(index + 1);
+      spec_.strips[index] =
+          static_cast<uint8_t>((left ? kStripsLeft : 0) | (right ? kStripsRight : 0));
+    }
+    return Ok();
+  }
+
+  // Both forms: "left right", and a list of the two.
+  Status ReadMerges() {
+    const json::value* merges = hub::Find(*model_, "merges");
+    if (merges == nullptr || !merges->is_array()) return hub::Invalid("model.merges is no list");
+    for (size_t i = 0; i < merges->get_array().size(); ++i) {
+      const std::string name = "model.merges[" + std::to_string(i) + "]";
+      const json::value& value = merges->get_array()[i];
+      if (value.is_string()) {
+        spec_.merges.emplace_back(value.get_string());
+        continue;
+      }
+      const bool pair = value.is_array() && value.get_array().size() == 2 &&
+                        value.get_array()[0].is_string() && value.get_array()[1].is_string();
+      if (!pair) return hub::Invalid(name + " is neither a string nor a list of two");
+      const std::string_view left = value.get_array()[0].get_string();
+      const std::string_view right = value.get_array()[1].get_string();
+      if (left.find(' ') != std::string_view::npos || right.find(' ') != std::string_view::npos) {
+        return hub::NotOffered(name + " with a blank in a token");
+      }
+      spec_.merges.push_back(std::string(left) + " " + std::string(right));
+    }
+    return Ok();
+  }
+
+  Status ReadOptions() {
+    KVRM_ASSIGN_OR_RETURN(const bool ignore_merges, hub::Flag(*model_, "ignore_merges", false));
+    KVRM_ASSIGN_OR_RETURN(const bool byte_fallback, hub::Flag(*model_, "byte_fallback", false));
+    KVRM_ASSIGN_OR_RETURN(const std::string unknown, hub::String(*model_, "unk_token"));
+    spec_.whole_piece_first = ignore_merges;
+    const bool by_characters = spec_.model == "llama";
+    if (by_characters && ignore_merges) return hub::NotOffered("ignore_merges without ByteLevel");
+    if (!by_characters && byte_fallback) return hub::NotOffered("byte_fallback beside ByteLevel");
+    if (byte_fallback) {
+      for (size_t i = 0; i < spec_.tokens.size(); ++i) {
+        if (IsByteToken(spec_.tokens[i])) spec_.types[i] = TokenType::kByte;
+      }
+    }
+    if (!unknown.empty()) spec_.unknown = Find(unknown);
+    if (spec_.unknown >= 0) {
+      TokenType& type = spec_.types[static_cast<size_t>(spec_.unknown)];
+      if (type == TokenType::kNormal) type = TokenType::kUnknown;
+    }
+    return Ok();
+  }
+
+  static bool IsByteToken(std::string_view token) {
+    const auto is_hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F'); };
+    return token.size() == 6 && token.starts_with("<0x") && token[5] == '>' && is_hex(token[3]) &&
+           is_hex(token[4]);
+  }
+
+  TokenId Find(std::string_view text) const {
+    const auto found = std::ranges::find(spec_.tokens, text);
+    return found == spec_.tokens.end() ? TokenId{-1}
+                                       : static_cast<TokenId>(found - spec_.tokens.begin());
+  }
+
+  // A template that begins with a special token puts it before each text.
+  void ReadStartToken(const json::value& processor) {
+    if (!processor.is_object()) return;
+    const json::object& object = processor.get_object();
+    if (const json::value* list = hub::Find(object, "processors");
+        list != nullptr && list->is_array()) {
+      for (const json::value& inner : list->get_array()) ReadStartToken(inner);
+    }
+    const json::value* single = hub::Find(object, "single");
+    if (single == nullptr || !single->is_array() || single->get_array().empty()) return;
+    const json::value& first = single->get_array()[0];
+    if (!first.is_object()) return;
+    const json::value* token = hub::Find(first.get_object(), "SpecialToken");
+    if (token == nullptr || !token->is_object()) return;
+    const json::value* id = hub::Find(token->get_object(), "id");
+    if (id == nullptr || !id->is_string()) return;
+    spec_.bos = Find(id->get_string());
+    spec_.add_bos = spec_.bos >= 0;
+  }
+
+  const json::object& root_;
+  const json::object* model_ = nullptr;
+  TokenizerSpec spec_;
+  size_t max_size_ = 0;
+};
+
+// A token of tokenizer_config.json: its text, or an object with `content`. -1 = none.
+TokenId ConfiguredToken(const json::object& config, std::string_view name,
+                        const TokenizerSpec& spec) {
+  const json::value* value = hub::Find(config, name);
+  if (value != nullptr && value->is_object()) value = hub::Find(value->get_object(), "content");
+  if (value == nullptr || !value->is_string()) return -1;
+  const auto found = std::ranges::find(spec.tokens, std::string_view(value->get_string()));
+  return found == spec.tokens.end() ? TokenId{-1}
+                                    : static_cast<TokenId>(found - spec.tokens.begin());
+}
+
+// One template, or a list of named ones, of which that named "default" is meant.
+std::string ConfiguredTemplate(const json::object& config) {
+  const json::value* value = hub::Find(config, "chat_template");
+  if (value == nullptr) return {};
+  if (value->is_string()) return std::string(value->get_string());
+  if (!value->is_array()) return {};
+  for (const json::value& entry : value->get_array()) {
+    if (!entry.is_object()) continue;
+    const json::value* name = hub::Find(entry.get_object(), "name");
+    const json::value* source = hub::Find(entry.get_object(), "template");
+    const bool is_default = name != nullptr && name->is_string() && name->get_string() == "default";
+    if (is_default && source != nullptr && source->is_string()) {
+      return std::string(source->get_string());
+    }
+  }
+  return {};
+}
+
+Status ApplyConfig(const json::object& config, TokenizerSpec& spec) {
+  const std::pair<const char*, TokenId*> tokens[] = {{"bos_token", &spec.bos},
+                                                     {"eos_token", &spec.eos},
+                                                     {"unk_token", &spec.unknown},
+                                                     {"pad_token", &spec.padding}};
+  for (const auto& [name, id] : tokens) {
+    const TokenId configured = ConfiguredToken(config, name, spec);
+    if (configured >= 0) *id = configured;
+  }
+  KVRM_ASSIGN_OR_RETURN(spec.add_bos, hub::Flag(config, "add_bos_token", spec.add_bos));
+  KVRM_ASSIGN_OR_RETURN(spec.add_eos, hub::Flag(config, "add_eos_token", spec.add_eos));
+  spec.chat_template = ConfiguredTemplate(config);
+  return Ok();
+}
+
+// Empty where there is no such file.
+Result<std::optional<std::string>> ReadIfThere(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return std::optional<std::string>();
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file.good() && !file.eof()) return InvalidInput("'" + path.string() + "' cannot be read");
+  return std::optional<std::string>(std::move(text));
+}
+
+}  // namespace
+
+Result<TokenizerSpec> ReadTokenizerJson(std::string_view text, std::string_view config) {
+  KVRM_ASSIGN_OR_RETURN(const json::object root, ParseObject(text, "tokenizer.json"));
+  KVRM_ASSIGN_OR_RETURN(TokenizerSpec spec, SpecReader(root).Run());
+  if (!config.empty()) {
+    KVRM_ASSIGN_OR_RETURN(const json::object parsed, ParseObject(config, "tokenizer_config.json"));
+    KVRM_RETURN_IF_ERROR(ApplyConfig(parsed, spec));
+  }
+  return spec;
+}
+
+Result<TokenizerSpec> ReadTokenizerFolder(const std::string& folder) {
+  const std::filesystem::path path(folder);
+  KVRM_ASSIGN_OR_RETURN(const auto text, ReadIfThere(path / "tokenizer.json"));
+  if (!text) return InvalidInput("'" + folder + "' holds no tokenizer.json");
+  KVRM_ASSIGN_OR_RETURN(const auto config, ReadIfThere(path / "tokenizer_config.json"));
+  KVRM_ASSIGN_OR_RETURN(const auto source, ReadIfThere(path / "chat_template.jinja"));
+  KVRM_ASSIGN_OR_RETURN(TokenizerSpec spec, ReadTokenizerJson(*text, config.value_or("")));
+  if (source) spec.chat_template = *source;
+  return spec;
+}
+
+}  // namespace kvrm
