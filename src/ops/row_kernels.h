@@ -4,6 +4,7 @@
 
 #include "ops/kv_write.h"
 #include "ops/lanes.h"
+#include "ops/lanes_pairs.h"
 #include "ops/op_args.h"
 
 namespace kvrm::ops::KVRM_LANES_NS {
@@ -119,19 +120,59 @@ inline void HeadNorm(const HeadNormArgs& args, uint32_t row) {
   }
 }
 
-inline void RotateHead(const RopeWriteArgs& args, float* head, uint32_t position) {
-  const uint32_t half = args.rope_dims / 2;
-  const float* c = args.cos_table + size_t{position} * half;
-  const float* s = args.sin_table + size_t{position} * half;
-  const uint32_t step = args.interleaved ? 2 : 1;
-  const uint32_t apart = args.interleaved ? 1 : half;
-  for (uint32_t i = 0; i < half; ++i) {
-    float* x = head + i * step;
-    float* y = x + apart;
-    const float a = *x;
-    const float b = *y;
-    *x = __builtin_fmaf(a, c[i], -(b * s[i]));
-    *y = __builtin_fmaf(a, s[i], b * c[i]);
+// The rotation of one position: x' = fma(x, c, -(y s)), y' = fma(x, s, y c) for each pair (x, y).
+struct Rotation {
+  const float* c;
+  const float* s;
+  uint32_t half;  // pairs
+};
+
+inline void RotatePair(const Rotation& r, uint32_t i, float* x, float* y) {
+  const float a = *x;
+  const float b = *y;
+  *x = __builtin_fmaf(a, r.c[i], -(b * r.s[i]));
+  *y = __builtin_fmaf(a, r.s[i], b * r.c[i]);
+}
+
+// Pairs (2i, 2i + 1) of `num_heads` heads, `stride` floats apart; eight pairs of all heads at a
+// time, so that their factors are arranged once. Negating a factor instead of the product gives the
+// same bits.
+inline void RotateNeighbours(const Rotation& r, float* heads, uint32_t num_heads, uint32_t stride) {
+  const float signs[2][8] = {{-1, -1, -1, -1, -1, -1, -1, -1}, {1, 1, 1, 1, 1, 1, 1, 1}};
+  const F sign = MakePairs(signs[0], signs[1]);
+  uint32_t i = 0;
+  for (; i + 8 <= r.half; i += 8) {
+    const F with_x = MakePairs(r.c + i, r.s + i);             // c s c s ..
+    const F with_y = Mul(MakePairs(r.s + i, r.c + i), sign);  // -s c -s c ..
+    for (uint32_t h = 0; h < num_heads; ++h) {
+      float* at = heads + size_t{h} * stride + 2 * i;
+      const F pairs = Load(at);
+      Store(at, Fma(EvenOfPairs(pairs), with_x, Mul(OddOfPairs(pairs), with_y)));
+    }
+  }
+  for (uint32_t h = 0; h < num_heads; ++h) {
+    float* head = heads + size_t{h} * stride;
+    for (uint32_t rest = i; rest < r.half; ++rest) {
+      RotatePair(r, rest, head + 2 * rest, head + 2 * rest + 1);
+    }
+  }
+}
+
+// Pairs (i, i + half).
+inline void RotateHalves(const Rotation& r, float* heads, uint32_t num_heads, uint32_t stride) {
+  for (uint32_t h = 0; h < num_heads; ++h) {
+    float* x = heads + size_t{h} * stride;
+    float* y = x + r.half;
+    uint32_t i = 0;
+    for (; i + kLanes <= r.half; i += kLanes) {
+      const F a = Load(x + i);
+      const F b = Load(y + i);
+      const F c = Load(r.c + i);
+      const F s = Load(r.s + i);
+      Store(x + i, Fma(a, c, Mul(b, Mul(s, Set(-1.0f)))));
+      Store(y + i, Fma(a, s, Mul(b, c)));
+    }
+    for (; i < r.half; ++i) RotatePair(r, i, x + i, y + i);
   }
 }
 
@@ -140,8 +181,14 @@ inline void RopeWrite(const RopeWriteArgs& args, uint32_t row) {
   float* q = args.qkv + row * args.stride;
   float* k = q + size_t{args.num_heads} * args.head_dim;
   float* v = k + size_t{args.num_kv_heads} * args.head_dim;
-  for (uint32_t h = 0; h < args.num_heads + args.num_kv_heads; ++h) {
-    RotateHead(args, q + size_t{h} * args.head_dim, r.position);
+  const uint32_t half = args.rope_dims / 2;
+  const size_t factors = size_t{r.position} * half;
+  const Rotation rotation = {args.cos_table + factors, args.sin_table + factors, half};
+  const uint32_t num_rotated = args.num_heads + args.num_kv_heads;
+  if (args.interleaved) {
+    RotateNeighbours(rotation, q, num_rotated, args.head_dim);
+  } else {
+    RotateHalves(rotation, q, num_rotated, args.head_dim);
   }
   // After the rotation, which may itself overflow. Subtracting a value from itself gives 0 for
   // finite values and NaN for all others.
