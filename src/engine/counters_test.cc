@@ -46,6 +46,25 @@ TEST(Counters, ReservedKvBytesAreThePagesInUseSoftCachedAndInLimbo) {
   EXPECT_EQ(idle.superblock_bytes, kFakePagesPerSuperblock * kFakePageBytes);
 }
 
+// What the system counts follows what is reserved, by whole superblocks and OS pages.
+TEST(Counters, ResidentKvBytesComeAndGoWithSuperblocks) {
+  Rig rig({.slots = 4, .pool_pages = 2048, .max_seq_tokens = 4000, .kv_keep_bytes = 0});
+  const uint64_t at_start = rig.engine().ResidentKvBytes();
+  const RequestId id = rig.Submit(Greedy(RandomPrompt(1000, 1), 2));
+  for (int i = 0; i < 3; ++i) rig.Step();
+  const uint64_t reserved = rig.engine().Metrics().books.reserved_bytes;
+  EXPECT_GE(reserved, 62 * kFakePageBytes);
+  EXPECT_GE(rig.engine().ResidentKvBytes(), reserved - kFakePageBytes);  // the null page's rest
+  rig.Drain();
+  ASSERT_TRUE(rig.sink().finished(id));
+  for (int i = 0; i < 300; ++i) {
+    rig.engine().NoteIdle();
+    rig.Step();
+  }
+  EXPECT_LE(rig.engine().ResidentKvBytes(),
+            at_start + 2 * kFakePagesPerSuperblock * kFakePageBytes);
+}
+
 TEST(Counters, ReadRunsAreTheSegmentsThatAStepSeesForOneLayer) {
   for (const uint64_t scatter : {0ull, 5ull}) {
     Rig rig({.slots = 4, .scatter_seed = scatter, .prefix_cache = false});

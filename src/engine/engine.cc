@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/resident_memory.h"
 #include "engine/engine_state.h"
 
 namespace kvrm {
@@ -263,6 +264,17 @@ void Engine::Run() {
 void Engine::Stop() { state_->events.PushStop(); }
 
 EngineMetrics Engine::Metrics() const { return state_->published.Load(); }
+
+// The ranges stay where they are for the engine's life.
+uint64_t Engine::ResidentKvBytes() const {
+  const Pager& pager = *state_->pager;
+  uint64_t bytes = 0;
+  for (uint32_t g = 0; g < pager.geometry().groups.size(); ++g) {
+    bytes += ResidentBytes(pager.base(g), pager.range_bytes(g));
+  }
+  return bytes;
+}
+
 const EngineConfig& Engine::config() const { return state_->config; }
 const ExecutorInfo& Engine::executor_info() const { return state_->info; }
 uint64_t Engine::kv_tokens() const { return state_->kv_tokens; }

@@ -180,6 +180,9 @@ class Engine {
   void Stop();
 
   EngineMetrics Metrics() const;  // thread-safe snapshot, as of the last step
+  // Thread-safe. Of the KV pool what is in memory now, as the operating system counts: for who asks
+  // now and then, it walks the pool (resident_memory.h).
+  uint64_t ResidentKvBytes() const;
   const EngineConfig& config() const;
   const ExecutorInfo& executor_info() const;
   const FrameCapacity& frame_capacity() const;  // of the frames that observers see

@@ -7,12 +7,14 @@
 #include <set>
 #include <string>
 
+#include "engine/paced_executor.h"
 #include "engine/test_rig.h"
 
 namespace kvrm {
 namespace {
 
 using testing::Greedy;
+using testing::PacedExecutor;
 using testing::RandomPrompt;
 using testing::Rig;
 using testing::Solo;
@@ -96,6 +98,58 @@ TEST(B016, ARequestLargerThanThePoolIsRefusedAtOnceAndBarsNobody) {
   EXPECT_EQ(rig.stream(grows).finish.reason, StopReason::kLength);
   EXPECT_EQ(rig.stream(grows).tokens.size(), 1008u - 900u + 1u);  // the last one needs no place
   for (const RequestId id : small) EXPECT_EQ(rig.stream(id).tokens.size(), 10u);
+}
+
+// Notes the times at which its tokens come, on the engine's clock.
+class GapSink final : public EventSink {
+ public:
+  explicit GapSink(ManualClock& clock) : clock_(clock) {}
+  void OnToken(RequestId, const TokenEvent& event) override {
+    const int64_t now_us = clock_.NowUs();
+    if (event.index > 0) longest_us = std::max(longest_us, now_us - last_us_);
+    last_us_ = now_us;
+    ++tokens;
+  }
+  void OnFinish(RequestId, const FinishEvent&) override {}
+  int64_t longest_us = 0;
+  uint32_t tokens = 0;
+
+ private:
+  ManualClock& clock_;
+  int64_t last_us_ = 0;
+};
+
+// A stream of 400 tokens; after 50 of them prompts of 300 to 600 tokens come faster than they can
+// be computed, and one of 900. A step takes 1 ms and 0.1 ms a row.
+TEST(B017, AStreamGoesOnWhilePromptsKeepComing) {
+  constexpr int64_t kBudgetUs = 20'000;
+  for (const int64_t max_itl_us : {int64_t{0}, kBudgetUs}) {
+    Rig rig({.slots = 8,
+             .pool_pages = 512,
+             .max_seq_tokens = 1000,
+             .chunk_rows = 256,
+             .validate = false,
+             .max_itl_us = max_itl_us},
+            [](std::unique_ptr<Executor> executor, ManualClock& clock) {
+              return std::make_unique<PacedExecutor>(std::move(executor), clock, nullptr);
+            });
+    GapSink stream(rig.clock());
+    GenerateRequest request = Greedy(RandomPrompt(20, 1), 400);
+    request.sink = &stream;
+    ASSERT_TRUE(rig.engine().Submit(std::move(request)).ok());
+    while (stream.tokens < 50) rig.engine().Step();
+    rig.Submit(Greedy(RandomPrompt(900, 2), 2));
+    std::mt19937 rng(17);
+    for (int64_t due_us = rig.clock().NowUs(); stream.tokens < 400;) {
+      for (; due_us <= rig.clock().NowUs(); due_us += 30'000) {
+        rig.Submit(Greedy(RandomPrompt(300 + rng() % 301, rng()), 2));
+      }
+      ASSERT_TRUE(rig.engine().Step());
+    }
+    // Without a budget 64 prompt rows go beside a stream, so a step with 8 slots is 8.2 ms at most.
+    EXPECT_LE(stream.longest_us, max_itl_us == 0 ? 8'200 : kBudgetUs);
+    EXPECT_GT(rig.engine().Metrics().prompt_tokens, 10'000u);  // and prompts advance all the while
+  }
 }
 
 TEST(B019, EightLongDecodesInAPoolForFourFinishWithFewPreemptions) {

@@ -111,6 +111,24 @@ TEST(Priority, TheLeastUrgentGivesItsPagesUp) {
   EXPECT_EQ(driver.finished(), (std::vector<RequestId>{urgent, other}));
 }
 
+TEST(B017, AStreamHasARowInEachStepOfAPromptOfTwentyThousandTokens) {
+  SchedulerConfig config = Config(4, 512);
+  config.chunk_rows = 256;
+  Driver driver(config, MakePager(2048, 4, 24'000));
+  const RequestId stream = driver.Add(20, 600);
+  driver.Step();
+  const RequestId prompt = driver.Add(20'000, 1);
+  uint32_t steps = 0;
+  while (driver.scheduler().num_computed_tokens(prompt) < 20'000) {
+    const StepPlan& plan = driver.Step();
+    ASSERT_EQ(plan.rows.front().request, stream);
+    ASSERT_TRUE(plan.rows.front().decode);
+    ASSERT_LE(plan.num_prompt_rows, config.mixed_prompt_rows);
+    ASSERT_LT(++steps, 400u);
+  }
+  EXPECT_GE(steps, 20'000u / config.mixed_prompt_rows);
+}
+
 // 2 ms a step, 0.25 ms a row.
 std::vector<StepSample> Samples() { return {{1, 0, 2'250}, {64, 0, 18'000}, {256, 0, 66'000}}; }
 
