@@ -95,9 +95,11 @@ inline uint64_t RunIrregularLoad(Rig& rig, uint64_t seed, uint32_t requests) {
   bool stopped = false;
   for (uint32_t turn = 0; turn < 100'000; ++turn) {
     while (ids.size() < requests && rng() % 6 == 0) {
-      GenerateRequest request =
-          Greedy(RandomPrompt(1 + static_cast<uint32_t>(rng() % 200), rng() % 9),
-                 static_cast<uint32_t>(rng() % 120));
+      // One draw a statement: compilers differ in the order of a call's arguments.
+      const auto length = static_cast<uint32_t>(1 + rng() % 200);
+      const uint64_t prompt = rng() % 9;
+      const auto output = static_cast<uint32_t>(rng() % 120);
+      GenerateRequest request = Greedy(RandomPrompt(length, prompt), output);
       request.sampling.temperature = rng() % 2 == 0 ? 0.0f : 0.9f;
       request.sampling.seed = rng();
       request.priority = static_cast<int32_t>(rng() % 3);
