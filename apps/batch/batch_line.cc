@@ -29,7 +29,7 @@ const json::string* TextField(const json::object& line, std::string_view name) {
   return value == nullptr ? nullptr : value->if_string();
 }
 
-BatchFault Fault(const std::string& custom_id, std::string code, std::string message) {
+BatchFault Fault(const std::string& custom_id, std::string code, const std::string& message) {
   return {custom_id, std::move(code), SanitizeUtf8(message)};
 }
 

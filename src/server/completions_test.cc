@@ -188,6 +188,18 @@ TEST(Completions, ChoicesShareTheirPromptAndItsScores) {
   }
 }
 
+// 128 prompts of 500 tokens with 21 entries each would be more than a million.
+TEST(Completions, ScoresOfOneAnswerAreBounded) {
+  TestServer server;
+  std::string prompts;
+  for (int i = 0; i < 128; ++i) prompts += ",\"" + std::string(500, 'q') + "\"";
+  const HttpAnswer answer =
+      Post(server.port(), kCompletions,
+           R"({"prompt":[)" + prompts.substr(1) + R"(],"max_tokens":0,"prompt_logprobs":20})");
+  ASSERT_EQ(answer.status, 400) << answer.body;
+  EXPECT_NE(answer.body.find("64000 tokens with 21"), std::string::npos) << answer.body;
+}
+
 TEST(Completions, AScoredPromptThatFailsIsAnErrorAndNoEcho) {
   TestServer server;
   for (const char* stream : {"false", "true"}) {

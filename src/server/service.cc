@@ -12,6 +12,7 @@ namespace {
 
 constexpr size_t kMaxLoggedFields = 256;
 constexpr size_t kMaxRepeatedBytes = 64;
+constexpr uint64_t kMaxPromptScores = 1u << 20;  // prompt tokens times entries of each, an answer
 
 // What the engine refuses at the door is the request's fault, but for its not running at all.
 ApiError FromEngine(const Error& error) {
@@ -43,6 +44,22 @@ std::string EchoOf(const Tokenizer& tokenizer, const Prompt& prompt,
   std::string bytes;
   for (const TokenId id : ids) bytes += tokenizer.TokenBytes(id, /*with_special=*/true);
   return SanitizeUtf8(bytes);
+}
+
+// An answer holds every score that was asked for: their number is bounded before any is made.
+std::optional<ApiError> CheckScores(const ParsedRequest& request,
+                                    const std::vector<std::vector<TokenId>>& prompts) {
+  const bool echoed = request.echo && request.logprobs;
+  if (!echoed && !request.prompt_logprobs) return std::nullopt;
+  uint64_t entries =
+      1 + std::max(request.prompt_logprobs.value_or(0), echoed ? *request.logprobs : 0);
+  if (echoed) entries *= request.n;
+  uint64_t num_tokens = 0;
+  for (const auto& prompt : prompts) num_tokens += prompt.size();
+  if (num_tokens * entries <= kMaxPromptScores) return std::nullopt;
+  return BadField("prompt", std::to_string(num_tokens) + " tokens with " + std::to_string(entries) +
+                                " log-probabilities each are more than the limit of " +
+                                std::to_string(kMaxPromptScores) + " in one answer");
 }
 
 }  // namespace
@@ -136,6 +153,7 @@ std::variant<PreparedRequest, ApiError> Service::Prepare(ParsedRequest request,
       prepared.echoes.push_back(EchoOf(tokenizer_, request.prompts[i], prepared.prompts.back()));
     }
   }
+  if (auto error = CheckScores(request, prepared.prompts)) return std::move(*error);
   // The text has served; long answers should not hold on to it.
   request.messages.clear();
   request.prompts.clear();
