@@ -275,9 +275,11 @@ uint64_t Engine::ResidentKvBytes() const {
   return bytes;
 }
 
+const EngineLatencies& Engine::latencies() const { return state_->latencies; }
 const EngineConfig& Engine::config() const { return state_->config; }
 const ExecutorInfo& Engine::executor_info() const { return state_->info; }
 uint64_t Engine::kv_tokens() const { return state_->kv_tokens; }
+uint32_t Engine::kv_page_tokens() const { return state_->pager->geometry().groups[0].page_tokens; }
 Pager& Engine::pager() { return *state_->pager; }
 
 const FrameCapacity& Engine::frame_capacity() const { return state_->frames->capacity(); }

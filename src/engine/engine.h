@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/histogram.h"
 #include "base/ids.h"
 #include "base/result.h"
 #include "engine/gap_causes.h"
@@ -60,6 +61,13 @@ struct FinishEvent {
   RequestTimings timings;
 };
 
+struct PromptProgress {
+  uint32_t total = 0;      // prompt tokens
+  uint32_t cached = 0;     // of these, found in the prefix cache
+  uint32_t processed = 0;  // cached or computed so far
+  int64_t time_us = 0;     // since its admission
+};
+
 // Called on the engine thread, in output order, and never after OnFinish. The end token, too, comes
 // as a TokenEvent (it counts as an output token); whoever prints text leaves it out.
 class EventSink {
@@ -67,6 +75,8 @@ class EventSink {
   virtual ~EventSink() = default;
   // With score_prompt: every token of the prompt but the first, in order, before the first OnToken.
   virtual void OnPromptToken(RequestId /*id*/, const PromptTokenEvent& /*event*/) {}
+  // With report_progress: after each step that computed prompt rows but not the last of them.
+  virtual void OnProgress(RequestId /*id*/, const PromptProgress& /*progress*/) {}
   virtual void OnToken(RequestId id, const TokenEvent& event) = 0;
   virtual void OnFinish(RequestId id, const FinishEvent& event) = 0;
 };
@@ -84,6 +94,7 @@ struct GenerateRequest {
   // ended early is no error: then it is computed by itself. Tokens are the same either way (law
   // I5).
   std::optional<RequestId> fork_of;
+  bool report_progress = false;     // OnProgress
   std::vector<TokenId> end_tokens;  // ids that end it (kEnd); empty with ignore_eos
   EventSink* sink = nullptr;        // outlives the request
   uint64_t tenant = 0;              // prefixes are shared within a tenant only
@@ -134,6 +145,18 @@ struct EngineMetrics {
 
 // In the order of a step. kPublished: tokens and ends are told.
 enum class StepPhase : uint8_t { kPlanned, kCommitted, kMoved, kRun, kSampled, kPublished };
+inline constexpr uint32_t kNumStepPhases = 6;
+
+// Durations by the engine's clock, each a histogram. Kept apart from EngineMetrics: those are
+// copied after each step, these are read where they are.
+struct EngineLatencies {
+  Histogram queued;       // submit to first admission
+  Histogram prefill;      // first admission to first token
+  Histogram gap;          // between two tokens of a stream (ITL)
+  Histogram longest_gap;  // of each request that had one, when it ends
+  Histogram step;
+  Histogram phases[kNumStepPhases];  // by the phase that ended; kCommitted: edit and commit
+};
 
 // Sees each step after it ran, before its pages can be recycled; tests, benches, dumps.
 class StepObserver {
@@ -183,10 +206,12 @@ class Engine {
   // Thread-safe. Of the KV pool what is in memory now, as the operating system counts: for who asks
   // now and then, it walks the pool (resident_memory.h).
   uint64_t ResidentKvBytes() const;
+  const EngineLatencies& latencies() const;  // thread-safe to read
   const EngineConfig& config() const;
   const ExecutorInfo& executor_info() const;
   const FrameCapacity& frame_capacity() const;  // of the frames that observers see
   uint64_t kv_tokens() const;                   // token places of the pool
+  uint32_t kv_page_tokens() const;              // of one page, group 0
   Pager& pager();                               // engine thread, or while nothing runs
   // On the engine thread between steps; nullptr = none. Not owned.
   void SetObserver(StepObserver* observer);

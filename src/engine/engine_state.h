@@ -98,6 +98,7 @@ struct Engine::State {
   std::vector<Outcome> outcomes;
   std::vector<PromptScore> scores;  // in the order of rows
   EngineMetrics metrics;
+  EngineLatencies latencies;  // added to here, read by any thread
   GapLedger ledger;
   std::optional<FrameHead> previous_head;  // validate_each_step
 
@@ -128,6 +129,7 @@ struct Engine::State {
   const float* PanelMaxOf(uint32_t logits_idx) const;
   uint32_t ScorePromptRows(const PlannedRows& planned, uint32_t row_begin);
   Outcome SampleOne(const PlannedRows& planned, uint32_t row_begin);
+  void ReportProgress(int64_t now_us);
   void PublishScore(const PromptScore& score);
   void PublishOutcome(Outcome& outcome, int64_t now_us);
   void EndUnserviceable();

@@ -154,11 +154,13 @@ uint64_t RecordChecksum(const RecordHead& head, std::span<const std::byte> paylo
 RecordSubmit ToRecordSubmit(RequestId id, int64_t submit_us, const GenerateRequest& request) {
   // Names each field, so that one which is added and not recorded does not compile.
   const auto& [prompt, sampling, max_new_tokens, min_new_tokens, generate, score_prompt,
-               num_prompt_logprobs, fork_of, end_tokens, sink, tenant, priority] = request;
+               num_prompt_logprobs, fork_of, report_progress, end_tokens, sink, tenant, priority] =
+      request;
   const auto& [temperature, top_k, top_p, min_p, typical_p, repetition_penalty, repetition_last_n,
                presence_penalty, frequency_penalty, logit_bias, seed, choice, num_logprobs] =
       sampling;
-  (void)sink;
+  (void)sink;             // what it is told
+  (void)report_progress;  // decides nothing
   return {.id = id.value,
           .tenant = tenant,
           .seed = seed,

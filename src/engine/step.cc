@@ -28,7 +28,9 @@ bool Engine::State::Step() {
 // These readings of the clock are for people and decide nothing.
 void Engine::State::EndPhase(StepPhase phase, GapCause cause, int64_t* total_us) {
   if (observer != nullptr) observer->OnPhase(phase);
-  *total_us += ledger.Lap(clock.NowUs(), cause);
+  const int64_t lap_us = ledger.Lap(clock.NowUs(), cause);
+  *total_us += lap_us;
+  latencies.phases[static_cast<size_t>(phase)].Add(lap_us);
 }
 
 // One chore of the pager between two steps. Returns true when something was done.
@@ -289,6 +291,7 @@ void Engine::State::NotePlan() {
     if (request.admitted) continue;  // once more after a preemption
     request.admitted = true;
     request.admitted_us = step_begin_us;
+    latencies.queued.Add(step_begin_us - request.submit_us);
     request.cached_tokens = scheduler.num_cached_tokens(id);
     request.tokens.reserve(request.max_tokens);  // so that decoding does not allocate
     ++no_longer_waiting;
@@ -319,10 +322,12 @@ void Engine::State::RunProgram() {
   if (observer != nullptr) observer->OnPhase(StepPhase::kRun);
   const StepShape& shape = plan->shape;
   const StepShape decoding{.decode_rows = shape.decode_rows, .decode_tokens = shape.decode_tokens};
-  metrics.run_us += ledger.LapReplay(
+  const int64_t lap_us = ledger.LapReplay(
       clock.NowUs(), {.decode_rows = shape.decode_rows,
                       .prompt_rows = shape.prompt_rows,
                       .decode_us = static_cast<int64_t>(scheduler.cost().PredictUs(decoding))});
+  metrics.run_us += lap_us;
+  latencies.phases[static_cast<size_t>(StepPhase::kRun)].Add(lap_us);
 }
 
 }  // namespace kvrm

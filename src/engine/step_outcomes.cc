@@ -78,6 +78,7 @@ void Engine::State::Publish() {
   if (config.validate_each_step) ValidateStep();
   const int64_t now_us = clock.NowUs();  // stamps what goes out; decides nothing
   ledger.Stamp(now_us);
+  ReportProgress(now_us);
   for (const PromptScore& score : scores) PublishScore(score);
   for (Outcome& outcome : outcomes) PublishOutcome(outcome, now_us);
   EndUnserviceable();
@@ -85,6 +86,7 @@ void Engine::State::Publish() {
   EndPhase(StepPhase::kPublished, GapCause::kOutput, &metrics.output_us);
   const int64_t end_us = clock.NowUs();
   metrics.step_us += end_us - step_begin_us;
+  latencies.step.Add(end_us - step_begin_us);
   ledger.EndStep(end_us);
 }
 
@@ -103,6 +105,21 @@ void Engine::State::IndexPrefixes() {
       continue;
     pager->IndexPrefix(planned.seq, {.tenant = request.request.tenant},
                        std::span(request.tokens).first(end));
+  }
+}
+
+// The last row of a prompt gives the first token, which tells by itself.
+void Engine::State::ReportProgress(int64_t now_us) {
+  uint32_t row_begin = 0;
+  for (const PlannedRows& planned : plan->rows) {
+    const LiveRequest& request = *by_slot[rows[row_begin].slot];
+    row_begin += planned.count;
+    const uint32_t processed = planned.first + planned.count;
+    if (!request.request.report_progress || processed >= request.prompt_tokens) continue;
+    request.request.sink->OnProgress(request.id, {.total = request.prompt_tokens,
+                                                  .cached = request.cached_tokens,
+                                                  .processed = processed,
+                                                  .time_us = now_us - request.admitted_us});
   }
 }
 
@@ -132,7 +149,9 @@ void Engine::State::PublishOutcome(Outcome& outcome, int64_t now_us) {
   }
   if (request.num_output() == 0) {
     request.first_token_us = now_us;
+    latencies.prefill.Add(now_us - request.admitted_us);
   } else {
+    latencies.gap.Add(now_us - request.last_token_us);
     ledger.Count(request.last_token_us, request.preempted_since_token);
     request.longest_gap_us = std::max(request.longest_gap_us, now_us - request.last_token_us);
     metrics.longest_gap_us = std::max(metrics.longest_gap_us, request.longest_gap_us);
@@ -194,6 +213,7 @@ void Engine::State::Finish(LiveRequest& request, StopReason reason, std::string 
   if (recorder != nullptr) recorder->End(id, reason);
   ReleaseForks(request);
   const bool started = request.prompt_done;
+  if (request.num_output() > 1) latencies.longest_gap.Add(request.longest_gap_us);
   FinishEvent event;
   event.reason = reason;
   event.message = std::move(message);

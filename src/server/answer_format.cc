@@ -14,6 +14,9 @@ class CompletionFormat final : public AnswerFormat {
   void Begin(std::string& out, uint32_t index, const Usage* usage) override {
     if (head_.api == Api::kChat) chunks_.Role(out, index, usage);
   }
+  void Progress(std::string& out, uint32_t index, const PromptProgress& progress) override {
+    chunks_.Progress(out, index, progress);
+  }
   void Text(std::string& out, uint32_t index, std::string_view text,
             const std::vector<TokenInfo>* logprobs, const Usage* usage) override {
     chunks_.Text(out, index, text, logprobs, usage);

@@ -40,6 +40,10 @@ class AnswerFormat {
   // counts in every chunk; `logprobs` is null unless asked for. Before the first text of a choice,
   // or its end.
   virtual void Begin(std::string& out, uint32_t index, const Usage* usage) = 0;
+  // While the prompt is computed, if asked for; before Begin. Nothing where the API has no word for
+  // it.
+  virtual void Progress(std::string& /*out*/, uint32_t /*index*/,
+                        const PromptProgress& /*progress*/) {}
   virtual void Text(std::string& out, uint32_t index, std::string_view text,
                     const std::vector<TokenInfo>* logprobs, const Usage* usage) = 0;
   // The end of a choice (its text was sent); `totals` is null unless it is the last one.

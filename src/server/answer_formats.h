@@ -18,6 +18,9 @@ std::unique_ptr<AnswerFormat> MakeMessagesFormat(const ResponseHead& head);
 // An error as /v1/messages words it.
 std::string MessagesErrorBody(const ApiError& error);
 
+// Key "prompt_progress" and llama-server's object.
+void WriteProgress(JsonWriter& json, const PromptProgress& progress);
+
 // Key "timings" and llama-server's object.
 void WriteTimings(JsonWriter& json, const Timings& timings);
 

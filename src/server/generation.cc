@@ -39,6 +39,14 @@ void Generation::Sink::OnToken(RequestId, const TokenEvent& event) {
   mailbox->Append(std::move(mail));
 }
 
+void Generation::Sink::OnProgress(RequestId, const PromptProgress& progress) {
+  MailboxEvent mail;
+  mail.generation = generation;
+  mail.choice = index;
+  mail.progress = progress;
+  mailbox->Append(std::move(mail));
+}
+
 void Generation::Sink::OnFinish(RequestId, const FinishEvent& event) {
   MailboxEvent mail;
   mail.generation = generation;
@@ -90,6 +98,7 @@ GenerateRequest Generation::EngineRequest(uint32_t index, uint32_t max_seq_token
   request.end_tokens = prepared_.end_tokens;
   request.sink = &choices_[index]->sink;
   request.tenant = prepared_.tenant;
+  request.report_progress = wanted.return_progress && wanted.stream;
   request.priority = -wanted.priority;  // the engine takes the higher one first
   return request;
 }
@@ -107,6 +116,12 @@ void Generation::NotTaken(uint32_t index) {
 Generation::Next Generation::Apply(const MailboxEvent& event) {
   Choice& choice = *choices_[event.choice];
   KVRM_CHECK(choice.open, "no event comes after OnFinish");
+  if (event.progress) {
+    if (complete_) return Next::kGoOn;
+    format_->Progress(output_, event.choice, *event.progress);
+    any_output_ = any_output_ || !output_.empty();
+    return Next::kGoOn;
+  }
   if (event.prompt_index != 0) {
     NoteScore(event.choice / prepared_.request.n, event);
     return Next::kGoOn;
@@ -311,8 +326,6 @@ void Generation::Complete() {
 
 bool Generation::Expire() {
   if (complete_) return true;
-  const bool any_token = std::any_of(choices_.begin(), choices_.end(),
-                                     [](const auto& choice) { return choice->num_tokens > 0; });
   if (!any_token) {
     Fail({408, "the request's timeout passed before its first token", "timeout_error", "timeout",
           "timeout"});

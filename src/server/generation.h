@@ -65,6 +65,8 @@ class Generation {
   // What the engine should be told: a choice whose stop string matched is cancelled; after a fault
   // all are.
   Next Apply(const MailboxEvent& event);
+  // Something was sent before the first event: an error that comes now is an event, too.
+  void StreamBegan() { any_output_ = true; }
   // Its time is up. True: what it has is its answer, which ends when its open choices, to be
   // cancelled by the caller, have ended; false: there is nothing yet, it has failed with 408.
   bool Expire();
@@ -87,9 +89,12 @@ class Generation {
   size_t output_bytes() const { return output_.size(); }
   AnswerRecord Record() const;  // as far as it has come
   std::string_view finish_reason(uint32_t index) const { return choices_[index]->finish_reason; }
+  ChoiceEnd choice_end(uint32_t index) const { return choices_[index]->end; }
   RequestId request_id(uint32_t index) const { return choices_[index]->request_id; }
   bool choice_open(uint32_t index) const { return choices_[index]->open; }
 
+  int64_t received_us = 0;                 // when its request came in
+  bool any_token = false;                  // its first token was made
   int64_t deadline_us = 0;                 // 0 = none
   GenerationListener* listener = nullptr;  // null: nobody waits any more
   bool abandoned = false;                  // released before it was complete
@@ -100,6 +105,7 @@ class Generation {
   struct Sink final : EventSink {
     void OnPromptToken(RequestId id, const PromptTokenEvent& event) override;
     void OnToken(RequestId id, const TokenEvent& event) override;
+    void OnProgress(RequestId id, const PromptProgress& progress) override;
     void OnFinish(RequestId id, const FinishEvent& event) override;
     Generation* generation = nullptr;
     Mailbox* mailbox = nullptr;

@@ -23,6 +23,7 @@ constexpr uint32_t kRefusalsAtOnce = 32;  // connections over the limit that are
 constexpr uint32_t kReservedFiles = 64 + kRefusalsAtOnce;  // descriptors for all else
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 constexpr auto kTickPeriod = std::chrono::seconds(1);
+constexpr auto kLeastTickPeriod = std::chrono::milliseconds(5);
 constexpr auto kDrainGrace = std::chrono::seconds(1);  // to write the last error events
 
 // As many connections as there are file descriptors for.
@@ -264,10 +265,14 @@ void HttpServer::Remove(HttpSession* session) {
 }
 
 void HttpServer::ScheduleTick() {
-  tick_.expires_after(kTickPeriod);
+  tick_.expires_after(std::min<std::chrono::milliseconds>(
+      kTickPeriod, std::max(kLeastTickPeriod, config_.keep_alive_interval / 4)));
   tick_.async_wait([this](const boost::system::error_code& ec) {
     if (ec || stopping_) return;
-    if (service_ != nullptr) service_->Tick(SteadyNowUs());
+    const int64_t now_us = SteadyNowUs();
+    if (service_ != nullptr) service_->Tick(now_us);
+    const std::vector<HttpSession*> all(sessions_.begin(), sessions_.end());
+    for (HttpSession* session : all) session->KeepAlive(now_us);
     ScheduleTick();
   });
 }

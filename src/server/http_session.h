@@ -37,6 +37,8 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession>,
   void StartRefused();
   // At once; an open answer is cancelled.
   void Close();
+  // A stream that has been silent for long says so, that nothing on the way gives it up.
+  void KeepAlive(int64_t now_us);
   // The server drains: a connection without a request has nothing to wait for.
   void CloseIfIdle();
 
@@ -67,6 +69,8 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession>,
   void OnOutput(Generation& generation) override;
   void Pump();
   void PumpStream();
+  void BeginStream();
+  void SendEvents(const std::string& events, bool complete);
   void ReleaseGeneration();
   void EndAnswer();
   void EndRequest(bool client_gone);
@@ -112,6 +116,7 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession>,
   uint64_t body_budget_ = 0;
   std::shared_ptr<Generation> generation_;
   bool answering_ = false;       // counted by the server
+  uint32_t retry_after_s_ = 1;   // of a 429 or 503
   bool holds_key_slot_ = false;  // counted for its API key
   bool head_sent_ = false;       // of a stream
 
@@ -119,6 +124,7 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession>,
   std::string out_;
   bool writing_ = false;
   bool last_write_ = false;  // the response ends with it
+  int64_t written_us_ = 0;   // when it began, or the answer did
 
   bool watching_ = false;
 };

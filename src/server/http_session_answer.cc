@@ -2,7 +2,6 @@
 #include <boost/asio/write.hpp>
 #include <utility>
 
-#include "base/check.h"
 #include "server/answer_formats.h"
 #include "server/http_session.h"
 #include "server/read_routes.h"
@@ -13,24 +12,6 @@ namespace {
 namespace net = boost::asio;
 
 constexpr std::string_view kEvents = "text/event-stream; charset=utf-8";
-constexpr uint32_t kRetryAfterSeconds = 1;
-
-// Requires: a route of kind kGenerate.
-Api ApiOf(Route route) {
-  switch (route) {
-    case Route::kChat:
-      return Api::kChat;
-    case Route::kCompletions:
-      return Api::kCompletions;
-    case Route::kCompletion:
-      return Api::kNative;
-    case Route::kResponses:
-      return Api::kResponses;
-    default:
-      KVRM_CHECK(route == Route::kMessages, "each route of kind kGenerate has its API");
-      return Api::kMessages;
-  }
-}
 
 }  // namespace
 
@@ -97,6 +78,7 @@ void HttpSession::OnPrepared(HttpServer::Prepared prepared) {
                                           record_.begun_us);
   if (const auto* error = std::get_if<ApiError>(&started)) return RespondError(*error);
   generation_ = std::move(std::get<std::shared_ptr<Generation>>(started));
+  written_us_ = SteadyNowUs();
   server_.ArmDeadline();
 }
 
@@ -123,24 +105,45 @@ void HttpSession::Pump() {
 // Everything made since the last write goes out in one write; the head travels with the first text.
 void HttpSession::PumpStream() {
   const bool complete = generation_->complete();
-  const std::string events = generation_->TakeOutput();
+  std::string events = generation_->TakeOutput();
   if (events.empty()) return;
-  out_.clear();
-  if (!head_sent_) {
-    HeadFields head;
-    head.content_type = kEvents;
-    head.framing =
-        facts_.chunked ? HeadFields::Framing::kChunked : HeadFields::Framing::kUntilClose;
-    if (!facts_.chunked) facts_.keep_alive = false;
-    head.keep_alive = facts_.keep_alive;
-    head.event_stream = true;
-    head.request_id = facts_.id;
-    head.cors_origin = facts_.cors_origin;
-    out_ = HeadText(head);
-    head_sent_ = true;
-    NoteResponse(200);
-    record_.first_output_us = SteadyNowUs() - record_.begun_us;
+  if (facts_.send_stamps) {
+    events.insert(0, ": sent-us=" + std::to_string(SteadyNowUs()) + "\n");
   }
+  if (!record_.first_output_us) record_.first_output_us = SteadyNowUs() - record_.begun_us;
+  if (complete) ReleaseGeneration();
+  SendEvents(events, complete);
+}
+
+// A comment, which every client reads over. The head is sent for it if it has to; the role is not.
+void HttpSession::KeepAlive(int64_t now_us) {
+  const auto interval = std::chrono::microseconds(server_.config().keep_alive_interval);
+  if (state_ != State::kAnswering || generation_ == nullptr || !generation_->stream() || writing_ ||
+      now_us - written_us_ < interval.count()) {
+    return;
+  }
+  generation_->StreamBegan();
+  SendEvents(": keep-alive\n\n", /*complete=*/false);
+}
+
+// The head of a stream, into out_.
+void HttpSession::BeginStream() {
+  HeadFields head;
+  head.content_type = kEvents;
+  head.framing = facts_.chunked ? HeadFields::Framing::kChunked : HeadFields::Framing::kUntilClose;
+  if (!facts_.chunked) facts_.keep_alive = false;
+  head.keep_alive = facts_.keep_alive;
+  head.event_stream = true;
+  head.request_id = facts_.id;
+  head.cors_origin = facts_.cors_origin;
+  out_ = HeadText(head);
+  head_sent_ = true;
+  NoteResponse(head.status);
+}
+
+void HttpSession::SendEvents(const std::string& events, bool complete) {
+  out_.clear();
+  if (!head_sent_) BeginStream();
   if (facts_.chunked) {
     AppendChunk(out_, events);
     if (complete) out_ += kLastChunk;
@@ -148,7 +151,6 @@ void HttpSession::PumpStream() {
     out_ += events;
   }
   last_write_ = complete;
-  if (complete) ReleaseGeneration();
   Write();
 }
 
@@ -194,7 +196,7 @@ void HttpSession::Respond(int status, std::string_view content_type, const std::
   head.cors_origin = facts_.cors_origin;
   head.challenge = status == 401;
   if (status == 405) head.allow = AllowedMethods(facts_.match.route);
-  if (status == 429 || status == 503) head.retry_after_s = kRetryAfterSeconds;
+  if (status == 429 || status == 503) head.retry_after_s = retry_after_s_;
   out_ = HeadText(head);
   if (!facts_.head_only) out_ += body;
   NoteResponse(status);
@@ -208,6 +210,11 @@ void HttpSession::NoteResponse(int status) {
 }
 
 void HttpSession::RespondError(const ApiError& error) {
+  HttpCounters& counters = server_.counters();
+  if (error.status == 401) ++counters.refused_no_key;
+  if (error.code == "key_limit") ++counters.refused_key_limit;
+  if (error.code == "loading" || error.code == "shutting_down") ++counters.refused_not_ready;
+  retry_after_s_ = error.code == "queue_full" ? server_.service()->RetryAfterSeconds() : 1;
   record_.error_code = error.code.empty() ? error.type : error.code;
   const bool anthropic =
       facts_.match.route == Route::kMessages || facts_.match.route == Route::kCountTokens;
@@ -217,6 +224,7 @@ void HttpSession::RespondError(const ApiError& error) {
 void HttpSession::Write() {
   if (!answering_) state_ = State::kWriting;
   writing_ = true;
+  written_us_ = SteadyNowUs();
   stream_.expires_after(server_.config().write_timeout);
   net::async_write(stream_, net::buffer(out_),
                    Guarded([](HttpSession& self, const Error& ec, size_t) { self.OnWritten(ec); }));
@@ -224,6 +232,10 @@ void HttpSession::Write() {
 
 void HttpSession::OnWritten(const Error& ec) {
   writing_ = false;
+  if (ec == boost::beast::error::timeout) {
+    ++server_.counters().outbox_too_old;
+    return Close();
+  }
   if (ec) return ClientGone();
   if (!last_write_) return Pump();
   EndAnswer();

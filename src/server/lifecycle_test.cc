@@ -152,13 +152,14 @@ class ServerProcess {
 
   // Returns when the child has reached `until`; a child that should stay there waits in its
   // callback.
-  ServerProcess(const std::string& model_path, std::chrono::milliseconds drain, Until until) {
+  ServerProcess(const std::string& model_path, std::chrono::milliseconds drain, Until until,
+                uint16_t wanted_port = 0) {
     int pipe_ends[2];
     if (pipe(pipe_ends) != 0) return;
     pid_ = fork();
     if (pid_ == 0) {
       close(pipe_ends[0]);
-      RunChild(model_path, drain, until, pipe_ends[1]);
+      RunChild(model_path, drain, until, wanted_port, pipe_ends[1]);
     }
     close(pipe_ends[1]);
     uint16_t port = 0;
@@ -184,9 +185,9 @@ class ServerProcess {
 
  private:
   [[noreturn]] static void RunChild(const std::string& model_path, std::chrono::milliseconds drain,
-                                    Until until, int out) {
+                                    Until until, uint16_t wanted_port, int out) {
     ServerConfig config;
-    config.port = 0;
+    config.port = wanted_port;
     config.drain_timeout = drain;
     const auto tell = [out](const std::string& url) {
       const auto port = static_cast<uint16_t>(std::stoi(url.substr(url.rfind(':') + 1)));
@@ -287,6 +288,26 @@ TEST_F(B068Signals, IdleServerExitsOnTheFirstSignal) {
   EXPECT_EQ(Get(server.port(), "/health").status, 200);
   server.Signal(SIGTERM);
   EXPECT_EQ(server.AwaitExit(), 0);
+}
+
+TEST_F(B068Signals, AKilledServersPortCanBeTakenAtOnce) {
+  uint16_t port = 0;
+  {
+    ServerProcess killed(ModelPath(), std::chrono::hours(1), ServerProcess::Until::kReady);
+    port = killed.port();
+    ASSERT_NE(port, 0);
+    HttpClient client(port);
+    client.SendRequest("POST", kCompletions, kLongStream);
+    EXPECT_TRUE(client.ReceiveUntil("data: "));
+    killed.Signal(SIGKILL);
+    EXPECT_TRUE(client.AwaitClose());
+    EXPECT_EQ(killed.AwaitExit(), -1) << "by a signal";
+  }
+  ServerProcess next(ModelPath(), std::chrono::hours(1), ServerProcess::Until::kReady, port);
+  ASSERT_EQ(next.port(), port);
+  EXPECT_EQ(Post(port, kCompletions, Body("ab")).status, 200);
+  next.Signal(SIGTERM);
+  EXPECT_EQ(next.AwaitExit(), 0);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct MailboxEvent {
   float logprob = 0;
   std::vector<TokenLogprob> top;
   std::unique_ptr<FinishEvent> finish;
+  std::optional<PromptProgress> progress;  // then neither a token nor an end
 };
 
 class Mailbox {

@@ -39,6 +39,10 @@ class MessagesFormat final : public AnswerFormat {
     block.Key("type").String("text").Key("text").String("").EndObject();
     EndEvent(out);
   }
+  void Progress(std::string& out, uint32_t, const PromptProgress&) override {
+    Event(out, "ping");
+    EndEvent(out);
+  }
   void Text(std::string& out, uint32_t, std::string_view text, const std::vector<TokenInfo>*,
             const Usage*) override {
     auto json = Event(out, "content_block_delta");

@@ -35,6 +35,16 @@ class NativeFormat final : public AnswerFormat {
         probabilities_(request.logprobs && *request.logprobs > 0) {}
 
   void Begin(std::string&, uint32_t, const Usage*) override {}
+  void Progress(std::string& out, uint32_t index, const PromptProgress& progress) override {
+    out += "data: ";
+    JsonWriter json(out);
+    json.BeginObject().Key("index").Uint(index).Key("content").String("");
+    WriteTokens(json, nullptr);
+    json.Key("stop").Bool(false);
+    WriteProgress(json, progress);
+    json.EndObject();
+    out += "\n\n";
+  }
   void Text(std::string& out, uint32_t index, std::string_view text,
             const std::vector<TokenInfo>* logprobs, const Usage*) override {
     if (text.find('\n') != std::string_view::npos) has_new_line_ = true;

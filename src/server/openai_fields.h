@@ -6,6 +6,7 @@
 #include <boost/json.hpp>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "server/openai_types.h"
 
@@ -18,6 +19,9 @@ inline constexpr uint8_t kBoth = kChatOnly | kCompletionsOnly;  // OpenAI's two
 inline constexpr uint8_t kRaw = kCompletionsOnly | kNativeOnly;
 inline constexpr uint8_t kAll = 31;
 inline uint8_t ApiBit(Api api) { return static_cast<uint8_t>(1u << static_cast<uint32_t>(api)); }
+
+// The fields that requests of `api` read, in the order of their table.
+std::vector<std::string_view> ReadFieldNames(Api api);
 
 enum class FieldVerdict : uint8_t { kNoEffect, kNotOffered, kUnknown };
 FieldVerdict JudgeField(Api api, std::string_view name, const boost::json::value& v);

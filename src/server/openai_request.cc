@@ -55,6 +55,16 @@ const RequestReader::ReadField RequestReader::kFields[] = {
     {"return_tokens", kNativeOnly, &RequestReader::ReturnTokens},
 };
 
+std::vector<std::string_view> RequestReader::FieldNames(Api api) {
+  std::vector<std::string_view> names;
+  for (const ReadField& field : kFields) {
+    if ((field.apis & ApiBit(api)) != 0) names.push_back(field.name);
+  }
+  return names;
+}
+
+std::vector<std::string_view> ReadFieldNames(Api api) { return RequestReader::FieldNames(api); }
+
 std::variant<ParsedRequest, ApiError> RequestReader::Read(const json::object& body) {
   for (const auto& member : body) {
     Field(std::string_view(member.key().data(), member.key().size()), member.value());

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "server/json_reader.h"
 #include "server/openai_types.h"
@@ -22,6 +23,8 @@ class RequestReader {
   }
 
   std::variant<ParsedRequest, ApiError> Read(const boost::json::object& body);
+
+  static std::vector<std::string_view> FieldNames(Api api);
 
  private:
   using Value = boost::json::value;

@@ -175,6 +175,12 @@ void WriteTimings(JsonWriter& json, const Timings& t) {
   json.EndObject();
 }
 
+void WriteProgress(JsonWriter& json, const PromptProgress& progress) {
+  json.Key("prompt_progress").BeginObject().Key("total").Uint(progress.total);
+  json.Key("cache").Uint(progress.cached).Key("processed").Uint(progress.processed);
+  json.Key("time_ms").Int(progress.time_us / 1000).EndObject();
+}
+
 std::string ErrorBody(const ApiError& error) {
   std::string out;
   JsonWriter json(out);
@@ -250,6 +256,21 @@ void ChunkWriter::Role(std::string& out, uint32_t index, const Usage* usage) con
   json.Key("content").String("").EndObject();
   json.Key("logprobs").Null().Key("finish_reason").Null().EndObject();
   EndChunk(json, out, usage_null_, usage, nullptr);
+}
+
+void ChunkWriter::Progress(std::string& out, uint32_t index, const PromptProgress& progress) const {
+  JsonWriter json(out);
+  json.Raw(prefix_, /*complete=*/false).BeginObject().Key("index").Uint(index);
+  if (api_ == Api::kChat) {
+    json.Key("delta").BeginObject().EndObject();
+  } else {
+    json.Key("text").String("");
+  }
+  json.Key("logprobs").Null().Key("finish_reason").Null().EndObject().EndArray();
+  if (usage_null_) json.Key("usage").Null();
+  WriteProgress(json, progress);
+  json.EndObject();
+  out += "\n\n";
 }
 
 void ChunkWriter::Text(std::string& out, uint32_t index, std::string_view text,

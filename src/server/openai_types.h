@@ -163,6 +163,8 @@ class ChunkWriter {
 
   // In all of these `usage` may be null; `logprobs` null = not asked for.
   void Role(std::string& out, uint32_t index, const Usage* usage) const;
+  // An event without text, as llama-server has it.
+  void Progress(std::string& out, uint32_t index, const PromptProgress& progress) const;
   void Text(std::string& out, uint32_t index, std::string_view text,
             const std::vector<TokenInfo>* logprobs, const Usage* usage) const;
   void Finish(std::string& out, uint32_t index, std::string_view finish_reason,

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "server/http_error.h"
 #include "server/json_writer.h"
+#include "server/openapi.h"
 #include "server/text_routes.h"
 
 namespace kvrm {
@@ -94,6 +95,8 @@ Answer AnswerRead(const RouteMatch& match, const ReadContext& context) {
       return Json(std::string(kOk));
     case Route::kVersion:
       return Json(VersionBody());
+    case Route::kOpenApi:
+      return Json(OpenApiBody(KVRM_VERSION));
     case Route::kMetrics:
       return ReadAnswer{kPrometheusType,
                         MetricsText(context.counters, context.phase, context.service)};

@@ -153,7 +153,7 @@ TEST(B044, EmptyPromptsAreRefusedAndOthersGoOn) {
   EXPECT_EQ(Post(server.port(), kCompletions, R"({"prompt":"a"})").status, 200);
 }
 
-TEST(B047, BoundsOfOneRequestHoldOnTheWire) {
+TEST(B046, BoundsOfOneRequestHoldOnTheWire) {
   TestServer server;
   ExpectShapedError(Post(server.port(), kCompletions, R"({"prompt":"a","n":1000000})"), 400);
   ExpectShapedError(Post(server.port(), kCompletions, R"({"prompt":"a","logprobs":1000})"), 400);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "server/http_text.h"
 
 namespace kvrm {
@@ -38,6 +39,7 @@ constexpr RouteInfo kRoutes[] = {
      true},
     {Route::kLive, RouteKind::kState, "/live", "200 as long as the process answers", true},
     {Route::kVersion, RouteKind::kState, "/version", "of this server"},
+    {Route::kOpenApi, RouteKind::kState, "/openapi.json", "this document"},
     {Route::kMetrics, RouteKind::kState, "/metrics", "in Prometheus' text format"},
     {Route::kNotOffered, RouteKind::kNone, "/v1/embeddings", "embeddings"},
     {Route::kNotOffered, RouteKind::kNone, "/embeddings", "embeddings"},
@@ -132,6 +134,22 @@ RouteMatch MatchRoute(std::string_view target) {
   if (match.route == Route::kNotOffered) match.not_offered = found->summary;
   match.fail_on_no_slot = match.route == Route::kSlots && IsSet(query, "fail_on_no_slot");
   return match;
+}
+
+Api ApiOf(Route route) {
+  switch (route) {
+    case Route::kChat:
+      return Api::kChat;
+    case Route::kCompletions:
+      return Api::kCompletions;
+    case Route::kCompletion:
+      return Api::kNative;
+    case Route::kResponses:
+      return Api::kResponses;
+    default:
+      KVRM_CHECK(route == Route::kMessages, "each route of kind kGenerate has its API");
+      return Api::kMessages;
+  }
 }
 
 std::string_view RouteName(Route route) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "server/openai_types.h"
+
 namespace kvrm {
 
 enum class Route : uint8_t {
@@ -34,6 +36,7 @@ enum class Route : uint8_t {
   kReady,
   kLive,
   kVersion,
+  kOpenApi,
   kMetrics,
 };
 
@@ -70,6 +73,7 @@ RouteMatch MatchRoute(std::string_view target);
 std::string_view TargetHost(std::string_view target);
 
 inline RouteKind KindOf(Route route) { return InfoOf(route).kind; }
+Api ApiOf(Route route);                   // requires: a route of kind kGenerate
 std::string_view RouteName(Route route);  // for metrics and logs
 inline bool IsPost(Route route) {
   return KindOf(route) == RouteKind::kConvert || KindOf(route) == RouteKind::kGenerate;

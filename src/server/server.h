@@ -53,7 +53,8 @@ struct ServerConfig {
   std::chrono::milliseconds header_timeout{15'000};  // first byte to end of header
   std::chrono::milliseconds body_timeout{60'000};
   std::chrono::milliseconds write_timeout{30'000};  // one write, whole: the outbox's greatest age
-  std::chrono::milliseconds drain_timeout{10'000};  // --drain-seconds
+  std::chrono::milliseconds keep_alive_interval{15'000};  // a silent stream gets a comment
+  std::chrono::milliseconds drain_timeout{10'000};        // --drain-seconds
   std::chrono::milliseconds stall_timeout{30'000};  // no step with work open: /health says 503
 
   LogFormat log_format = LogFormat::kText;

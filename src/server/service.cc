@@ -187,6 +187,7 @@ std::variant<std::shared_ptr<Generation>, ApiError> Service::Start(PreparedReque
   auto generation =
       std::make_shared<Generation>(std::move(prepared), std::move(head), tokenizer_, mailbox_);
   open_.emplace(generation.get(), generation);
+  generation->received_us = received_us;
   std::optional<ApiError> error;
   const int64_t timeout_us = generation->timeout_us();
   if (timeout_us > 0) {
@@ -276,6 +277,10 @@ void Service::Dispatch() {
   mailbox_.Take(batch_);
   for (const MailboxEvent& event : batch_) {
     Generation& generation = *event.generation;
+    const bool is_token = event.finish == nullptr && !event.progress && event.prompt_index == 0;
+    if (is_token && !std::exchange(generation.any_token, true)) {
+      counters_.first_token.Add(SteadyNowUs() - generation.received_us);
+    }
     switch (generation.Apply(event)) {
       case Generation::Next::kGoOn:
         break;
@@ -304,20 +309,42 @@ void Service::Dispatch() {
 
 void Service::Count(const Generation& generation) {
   for (uint32_t i = 0; i < generation.num_choices(); ++i) {
-    if (generation.finish_reason(i) == "stop") ++counters_.finished_stop;
-    if (generation.finish_reason(i) == "length") ++counters_.finished_length;
+    switch (generation.choice_end(i)) {
+      case ChoiceEnd::kEndToken:
+      case ChoiceEnd::kStopText:
+        ++counters_.finished_stop;
+        break;
+      case ChoiceEnd::kLength:
+        ++counters_.finished_length;
+        break;
+      case ChoiceEnd::kTimeout:
+        ++counters_.finished_timeout;
+        break;
+      case ChoiceEnd::kNone:
+        break;
+    }
   }
   if (generation.failed() && !generation.abandoned) ++counters_.failed;
+  if (generation.complete() && !generation.failed()) {
+    counters_.whole.Add(SteadyNowUs() - generation.received_us);
+  }
 }
 
 // Work is open and the engine makes no step: whoever asks for health should know (B074).
 void Service::Tick(int64_t now_us) {
-  const uint64_t steps = engine_.Metrics().steps;
+  const EngineMetrics metrics = engine_.Metrics();
+  const uint64_t steps = metrics.steps;
+  rate_.Observe(now_us,
+                metrics.requests_finished + metrics.requests_cancelled + metrics.requests_failed);
   if (open_.empty() || steps != steps_seen_) {
     steps_seen_ = steps;
     progress_us_ = now_us;
   }
   stalled_ = now_us - progress_us_ > config_.stall_us;
+}
+
+uint32_t Service::RetryAfterSeconds() const {
+  return rate_.RetryAfterSeconds(engine_.Metrics().queued);
 }
 
 std::string Service::ModelListJson() const {

@@ -20,11 +20,13 @@
 #include <variant>
 #include <vector>
 
+#include "base/histogram.h"
 #include "engine/engine.h"
 #include "server/generation.h"
 #include "server/mailbox.h"
 #include "server/openai_types.h"
 #include "server/prompt_encoder.h"
+#include "server/service_rate.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -43,10 +45,13 @@ struct ServiceCounters {
   uint64_t requests[kNumApis] = {};  // started, by Api
   uint64_t finished_stop = 0;        // choices, by finish reason
   uint64_t finished_length = 0;
+  uint64_t finished_timeout = 0;
   uint64_t failed = 0;     // answers that ended with an error
   uint64_t abandoned = 0;  // answers whose client went away
   uint64_t refused_queue_full = 0;
   uint64_t timed_out = 0;  // with or without a part of an answer
+  Histogram first_token;   // received to first token; since then, to the answer's end
+  Histogram whole;
 };
 
 // Who sent a request, as far as it matters.
@@ -85,6 +90,8 @@ class Service {
   // Watches progress; to be called now and then with a monotonic time.
   void Tick(int64_t now_us);
   bool stalled() const { return stalled_; }
+  // What a request that found the queue full is told.
+  uint32_t RetryAfterSeconds() const;
 
   size_t num_open() const { return open_.size(); }  // answers that the engine still works for
   const ServiceConfig& config() const { return config_; }
@@ -120,6 +127,7 @@ class Service {
   uint64_t steps_seen_ = 0;
   int64_t progress_us_ = 0;
   bool stalled_ = false;
+  ServiceRate rate_;
 
   mutable std::mutex log_mutex_;
   mutable std::set<std::string> logged_fields_;  // guarded by log_mutex_

@@ -245,8 +245,8 @@ TEST(Wire, StalledReadersAreCutWhenTheirOutboxIsFull) {
       R"({"max_tokens":4000,"logprobs":20,"stream":true,"temperature":0,"prompt":")" +
           std::string(4000, 'x') + "\"}");
   EXPECT_TRUE(testing::Eventually([&] {
-    return testing::Get(server.port(), "/metrics").body.find("kvrm_outbox_overflow_total 1\n") !=
-           std::string::npos;
+    return testing::Get(server.port(), "/metrics")
+               .body.find("kvrm_outbox_overflow_total{bound=\"bytes\"} 1\n") != std::string::npos;
   }));
   EXPECT_TRUE(testing::Eventually([&] { return server.pages_in_use() == 0; }));
   EXPECT_LT(server.engine().Metrics().output_tokens, 4000u);

@@ -22,6 +22,11 @@ KvGeometry SmallGeometry() {
 }  // namespace
 
 std::unique_ptr<Engine> MakeCopyEngine(const TestOptions& options, Clock& clock, Gate& gate) {
+  return MakeEngineOver(options, std::make_unique<CopyExecutor>(options.slots, gate), clock);
+}
+
+std::unique_ptr<Engine> MakeEngineOver(const TestOptions& options,
+                                       std::unique_ptr<Executor> executor, Clock& clock) {
   const KvGeometry geometry = SmallGeometry();
   auto pager = Pager::Create({.geometry = geometry,
                               .kv_bytes = uint64_t{options.pool_tokens} * 8,
@@ -31,11 +36,10 @@ std::unique_ptr<Engine> MakeCopyEngine(const TestOptions& options, Clock& clock,
   auto engine = Engine::Create({.max_slots = options.slots,
                                 .max_seq_tokens = options.max_seq_tokens,
                                 .max_queued = options.max_queued,
-                                .mixed_prompt_rows = 16,
+                                .mixed_prompt_rows = options.prompt_rows,
                                 .prefix_cache = false,  // the copying executor reads no pages
-                                .validate_each_step = true},
-                               std::move(pager).value(),
-                               std::make_unique<CopyExecutor>(options.slots, gate), clock);
+                                .validate_each_step = options.validate},
+                               std::move(pager).value(), std::move(executor), clock);
   KVRM_CHECK(engine.ok(), "the tests' engine can be made");
   return std::move(engine).value();
 }
@@ -45,7 +49,8 @@ TestServer::TestServer(ServerConfig config, const TestOptions& options)
       chat_template_(MakeChatTemplate()),
       engine_(MakeCopyEngine(options, clock_, gate_)) {
   config.port = 0;
-  config.log = [this](std::string_view line) {
+  config.log = [this, keep = options.keep_log](std::string_view line) {
+    if (!keep) return;
     const std::lock_guard<std::mutex> lock(log_mutex_);
     log_.emplace_back(line);
   };

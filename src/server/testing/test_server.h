@@ -24,10 +24,15 @@ struct TestOptions {
   uint32_t max_seq_tokens = 512;
   uint32_t max_queued = 4096;
   uint32_t pool_tokens = 16'384;
-  bool run_engine = true;  // else the test steps it itself, or never
-  bool attach = true;      // else the server stays in its loading phase
+  bool run_engine = true;     // else the test steps it itself, or never
+  uint32_t prompt_rows = 16;  // of a step that decodes, too
+  bool keep_log = true;
+  bool validate = true;  // all books after each step
+  bool attach = true;    // else the server stays in its loading phase
 };
 
+std::unique_ptr<Engine> MakeEngineOver(const TestOptions& options,
+                                       std::unique_ptr<Executor> executor, Clock& clock);
 std::unique_ptr<Engine> MakeCopyEngine(const TestOptions& options, Clock& clock, Gate& gate);
 
 class TestServer {

@@ -1,0 +1,100 @@
+"""/metrics read by Prometheus' own parser, against docs/metrics.md."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import unittest
+import urllib.request
+
+from program import ROOT, WithRandomModel, main, start
+
+PARSER = "prometheus-client==0.26.0"
+READ = """
+import json, sys
+from prometheus_client.parser import text_string_to_metric_families as families
+print(json.dumps([[f.name, f.type, [[s.name, s.labels, s.value] for s in f.samples]]
+                  for f in families(sys.stdin.read())]))
+"""
+
+
+def parser():
+    """An interpreter with the parser; made once in the build folder."""
+    folder = pathlib.Path(os.environ["KVRM_PROGRAM"]).parent / "python-metrics"
+    made = subprocess.run([ROOT / "tools" / "python-env", folder, PARSER], capture_output=True)
+    if made.returncode == 0:
+        return made.stdout.decode().strip()
+    if os.environ.get("CI") == "true":
+        raise RuntimeError(made.stderr.decode())
+    raise unittest.SkipTest(f"{PARSER} cannot be installed here")
+
+
+def documented():
+    """Names of the tables of docs/metrics.md."""
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    return set(re.findall(r"^\| `((?:kvrm_|vllm:)[a-z_]+)", text, re.MULTILINE))
+
+
+class Metrics(WithRandomModel):
+    def scrape(self):
+        python = parser()
+        process = start("serve", "-m", self.model, "--port", "0", "--threads", "1")
+        try:
+            url = self.wait_for_url(process)
+            body = {"prompt": "the quick brown fox", "max_tokens": 8, "ignore_eos": True}
+            for stream in (False, True):
+                request = urllib.request.Request(
+                    url + "/v1/completions", json.dumps({**body, "stream": stream}).encode(),
+                    {"Content-Type": "application/json"})
+                urllib.request.urlopen(request, timeout=60).read()
+            text = urllib.request.urlopen(url + "/metrics", timeout=60).read()
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+        parsed = subprocess.run([python, "-c", READ], input=text, capture_output=True, check=True)
+        return text.decode(), json.loads(parsed.stdout)
+
+    def test_PrometheusReadsEveryLineAndEachNameIsDocumented(self):
+        text, families = self.scrape()
+        samples = {}
+        for name, kind, values in families:
+            self.assertNotEqual(kind, "unknown", name)
+            for sample, labels, value in values:
+                key = (sample, tuple(sorted(labels.items())))
+                self.assertNotIn(key, samples)
+                samples[key] = value
+        lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+        self.assertEqual(len(samples), len(lines), "a line was not read")
+        # The parser drops _total from a counter's family name.
+        names = {name + "_total" if kind == "counter" else name for name, kind, _ in families}
+        self.assertEqual(names, documented())
+
+        def value(name, **labels):
+            return samples[(name, tuple(sorted(labels.items())))]
+
+        self.assertEqual(value("kvrm_requests_total", api="completions"), 2)
+        self.assertEqual(value("kvrm_output_tokens_total"), 16)
+        self.assertEqual(value("kvrm_choices_finished_total", reason="length"), 2)
+        self.assertEqual(value("vllm:num_requests_running", model_name="random"), 0)
+        for name, count in (("kvrm_time_to_first_token_seconds", 2), ("kvrm_request_seconds", 2),
+                            ("kvrm_queue_seconds", 2), ("kvrm_prefill_seconds", 2),
+                            ("kvrm_inter_token_seconds", 14),
+                            ("kvrm_request_longest_gap_seconds", 2)):
+            self.assertEqual(value(name + "_count"), count, name)
+            bounds = [dict(labels)["le"] for sample, labels in samples
+                      if sample == name + "_bucket"]
+            self.assertEqual(min(map(float, bounds)), 0.0005, name)
+            self.assertEqual(value(name + "_bucket", le="+Inf"), count)
+            values = [samples[(name + "_bucket", (("le", bound),))]
+                      for bound in sorted(bounds, key=float)]
+            self.assertEqual(values, sorted(values), "buckets add up")
+        steps = value("kvrm_steps_total")
+        for phase in ("plan", "edit_commit", "move", "run", "sample", "output", "all"):
+            self.assertEqual(value("kvrm_step_phase_seconds_count", phase=phase), steps)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
