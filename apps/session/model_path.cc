@@ -61,7 +61,8 @@ Result<std::string> FindModel(const std::string& name, const std::string& models
   if (IsFile(name)) return name;
   std::error_code error;
   if (fs::is_directory(name, error)) {
-    return InvalidInput("model '" + name + "': a directory, not a model file");
+    if (IsFile(name + "/config.json")) return name;  // as hubs have them
+    return InvalidInput("model '" + name + "': a directory without config.json, not a model");
   }
   if (fs::exists(name, error)) {
     return InvalidInput("model '" + name + "': not a regular file");

@@ -121,7 +121,8 @@ Result<std::unique_ptr<Runtime>> Load(const GgufFile& file, const RuntimeOptions
   KVRM_ASSIGN_OR_RETURN(runtime->pool, WorkerPool::Create(NumThreads(options)));
   KVRM_ASSIGN_OR_RETURN(runtime->model, Model::Load(file, {.weights = options.weights,
                                                            .num_threads = NumThreads(options),
-                                                           .progress = options.progress}));
+                                                           .progress = options.progress,
+                                                           .tokenizer = options.tokenizer}));
   runtime->clock = std::make_unique<SystemClock>();
   CpuExecutorConfig config = rows;
   for (uint32_t g = 0; g < geometry.groups.size(); ++g) config.kv_base[g] = pager->base(g);

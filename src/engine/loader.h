@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ namespace kvrm {
 
 struct RuntimeOptions {
   std::string model_path;
+  // In place of the file's; folders of safetensors have none of their own (text/tokenizer_json.h).
+  std::optional<TokenizerSpec> tokenizer;
   WeightChoice weights = WeightChoice::kAuto;
   KvFormat kv_format = KvFormat::kF16;
   Mode mode = Mode::kKvrm;

@@ -27,20 +27,24 @@ std::vector<TensorTypeUse> TypesOf(const GgufFile& file) {
   return types;
 }
 
+// Prompt rows of the widest program: what a sliding group may hold beside its window.
+constexpr uint32_t kStepTokens = 512;
+
 Result<KvDescription> KvOf(const ModelConfig& config, KvFormat format) {
   KVRM_ASSIGN_OR_RETURN(const KvGeometry geometry, KvGeometryOf(config, format));
   KvDescription kv;
   kv.format = format;
-  kv.group = geometry.groups[0];
-  const uint64_t covered = kv.group.pages_per_superblock * kv.group.page_bytes();
-  kv.waste = 1.0 - static_cast<double>(covered) / static_cast<double>(kv.group.superblock_bytes);
   kv.bytes_per_token = geometry.bytes_per_token();
-  const uint64_t pages_per_sequence =
-      (uint64_t{config.max_context} + kv.group.page_tokens - 1) / kv.group.page_tokens;
-  for (size_t i = 0; i < kDescribedSequences.size(); ++i) {
-    const uint64_t pages = kDescribedSequences[i] * pages_per_sequence + /*null page*/ 1;
-    const uint64_t p = kv.group.pages_per_superblock;
-    kv.bytes[i] = (pages + p - 1) / p * kv.group.superblock_bytes;
+  for (const KvGroupGeometry& group : geometry.groups) {
+    const uint64_t per_superblock = group.pages_per_superblock;
+    const uint64_t covered = per_superblock * group.page_bytes();
+    kv.groups.push_back(
+        {group, 1.0 - static_cast<double>(covered) / static_cast<double>(group.superblock_bytes)});
+    const uint64_t sequence_pages = group.MostPages(config.max_context, kStepTokens);
+    for (size_t i = 0; i < kDescribedSequences.size(); ++i) {
+      const uint64_t pages = kDescribedSequences[i] * sequence_pages + /*null page*/ 1;
+      kv.bytes[i] += (pages + per_superblock - 1) / per_superblock * group.superblock_bytes;
+    }
   }
   return kv;
 }
@@ -57,6 +61,7 @@ void AddMissing(const Error& error, ModelDescription* description) {
 ModelDescription Describe(const GgufFile& file) {
   ModelDescription description;
   description.file = file.name();
+  description.source = file.source();
   description.file_bytes = file.file_bytes();
   description.version = file.version();
   description.metadata = &file.metadata();

@@ -30,10 +30,14 @@ struct WeightsDescription {
   uint64_t bytes = 0;     // re-laid, in memory
 };
 
+struct KvGroupDescription {
+  KvGroupGeometry geometry;
+  double waste = 0;  // share of a superblock that no page covers
+};
+
 struct KvDescription {
   KvFormat format = KvFormat::kF16;
-  KvGroupGeometry group;
-  double waste = 0;  // share of a superblock that no page covers
+  std::vector<KvGroupDescription> groups;
   uint64_t bytes_per_token = 0;
   // KV bytes at full context for kDescribedSequences: whole superblocks, the null page included.
   std::array<uint64_t, kDescribedSequences.size()> bytes{};
@@ -41,6 +45,7 @@ struct KvDescription {
 
 struct ModelDescription {
   std::string file;
+  ModelSource source = ModelSource::kGguf;
   uint64_t file_bytes = 0;
   uint32_t version = 0;
   const std::vector<std::pair<std::string, GgufValue>>* metadata = nullptr;  // the file's own

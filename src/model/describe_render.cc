@@ -35,6 +35,10 @@ std::string_view FormatName(KvFormat format) {
   KVRM_CHECK(false, "KV formats are f32, f16 and int8");
 }
 
+std::string_view GroupKindName(KvGroupKind kind) {
+  return kind == KvGroupKind::kFull ? "full" : "sliding";
+}
+
 template <class... Args>
 std::string Format(const char* format, Args... args) {
   char buffer[256];
@@ -166,15 +170,26 @@ std::string JsonConfig(const ModelConfig& config) {
   return object.Finish();
 }
 
+std::string JsonGroup(const KvGroupDescription& group) {
+  const KvGroupGeometry& geometry = group.geometry;
+  JsonList object('{');
+  object.Add("kind", JsonString(GroupKindName(geometry.kind)));
+  object.Add("window_tokens", geometry.window_tokens);
+  object.Add("page_tokens", geometry.page_tokens);
+  object.Add("parts", geometry.num_parts);
+  object.Add("part_page_bytes", geometry.part_page_bytes);
+  object.Add("superblock_bytes", geometry.superblock_bytes);
+  object.Add("pages_per_superblock", geometry.pages_per_superblock);
+  object.Add("waste", JsonNumber(group.waste));
+  return object.Finish();
+}
+
 std::string JsonKv(const KvDescription& kv) {
+  JsonList groups('[');
+  for (const KvGroupDescription& group : kv.groups) groups.Add(JsonGroup(group));
   JsonList object('{');
   object.Add("format", JsonString(FormatName(kv.format)));
-  object.Add("page_tokens", kv.group.page_tokens);
-  object.Add("parts", kv.group.num_parts);
-  object.Add("part_page_bytes", kv.group.part_page_bytes);
-  object.Add("superblock_bytes", kv.group.superblock_bytes);
-  object.Add("pages_per_superblock", kv.group.pages_per_superblock);
-  object.Add("waste", JsonNumber(kv.waste));
+  object.Add("groups", groups.Finish());
   object.Add("bytes_per_token", kv.bytes_per_token);
   return object.Finish();
 }
@@ -225,17 +240,28 @@ std::string TextTensors(const ModelDescription& description) {
   return text;
 }
 
+std::string TextGroup(KvFormat format, const KvGroupDescription& group) {
+  const KvGroupGeometry& geometry = group.geometry;
+  std::string sees = "everything";
+  if (geometry.window_tokens > 0) sees = Format("a window of %u tokens", geometry.window_tokens);
+  return Format(
+      "  %-4s page of %u tokens, %u parts of %llu bytes; superblock %.4g MiB, %u pages, waste "
+      "%.2f %%; sees %s\n",
+      std::string(FormatName(format)).c_str(), geometry.page_tokens, geometry.num_parts,
+      static_cast<unsigned long long>(geometry.part_page_bytes),
+      static_cast<double>(geometry.superblock_bytes) / (1024.0 * 1024.0),
+      geometry.pages_per_superblock, 100 * group.waste, sees.c_str());
+}
+
 std::string TextKv(const ModelDescription& description) {
-  std::string text = "\nKV cache, one full group\n";
+  std::string text =
+      "\nfamily " + description.config->family +
+      Format(", %u layers; KV cache in %zu groups of layers\n", description.config->num_layers,
+             description.kv.empty() ? size_t{0} : description.kv[0].groups.size());
   for (const KvDescription& kv : description.kv) {
-    const KvGroupGeometry& group = kv.group;
-    text += Format(
-        "  %-4s page of %u tokens, %u parts of %llu bytes; superblock %.4g MiB, %u pages, waste "
-        "%.2f %%; %llu bytes a token\n",
-        std::string(FormatName(kv.format)).c_str(), group.page_tokens, group.num_parts,
-        static_cast<unsigned long long>(group.part_page_bytes),
-        static_cast<double>(group.superblock_bytes) / (1024.0 * 1024.0), group.pages_per_superblock,
-        100 * kv.waste, static_cast<unsigned long long>(kv.bytes_per_token));
+    for (const KvGroupDescription& group : kv.groups) text += TextGroup(kv.format, group);
+    text += Format("       %llu bytes a token that all layers hold\n",
+                   static_cast<unsigned long long>(kv.bytes_per_token));
   }
   return text;
 }
@@ -265,8 +291,11 @@ std::string TextMemory(const ModelDescription& description) {
 
 std::string DescribeText(const GgufFile& file) {
   const ModelDescription description = Describe(file);
-  std::string text = PrintableName(description.file) + Format(": GGUF v%u, ", description.version) +
-                     Mib(description.file_bytes) + "\n\nmetadata\n";
+  const std::string kind = description.source == ModelSource::kSafetensors
+                               ? ": safetensors, "
+                               : Format(": GGUF v%u, ", description.version);
+  std::string text =
+      PrintableName(description.file) + kind + Mib(description.file_bytes) + "\n\nmetadata\n";
   for (const auto& [key, value] : *description.metadata) {
     text += "  " + PrintableName(key) + " = " + TextValue(value) + "\n";
   }
@@ -308,6 +337,7 @@ std::string DescribeJson(const GgufFile& file) {
   JsonList root('{');
   root.Add("file", JsonString(description.file));
   root.Add("file_bytes", description.file_bytes);
+  root.Add("source", JsonString(description.source == ModelSource::kGguf ? "gguf" : "safetensors"));
   root.Add("version", description.version);
   root.Add("metadata", metadata.Finish());
   root.Add("tensor_types", types.Finish());

@@ -44,12 +44,14 @@ TEST(Describe, JsonHoldsTheNumbersOfARunnableModel) {
   EXPECT_EQ(tensors, memory.file->tensors().size());
   EXPECT_LE(bytes, memory.bytes.size());
   // f16: 2 heads x 16 x 16 tokens x 2 planes x 2 bytes; 64 pages of 2 layers in a superblock.
-  const auto& f16 = json.at("kv").at(0);
+  const auto& f16 = json.at("kv").at(0).at("groups").at(0);
+  EXPECT_EQ(f16.at("kind").as_string(), "full");
   EXPECT_EQ(f16.at("part_page_bytes").as_int64(), 2'048);
   EXPECT_EQ(f16.at("superblock_bytes").as_int64(), 64 * 2 * 2'048);
   // int8: half of it, and a line of scales per head.
   EXPECT_EQ(json.at("kv").at(1).at("format").as_string(), "int8");
-  EXPECT_EQ(json.at("kv").at(1).at("part_page_bytes").as_int64(), 1'024 + 2 * 64);
+  EXPECT_EQ(json.at("kv").at(1).at("groups").at(0).at("part_page_bytes").as_int64(),
+            1'024 + 2 * 64);
   // 256 tokens are 16 pages a sequence; with the null page 17, 129 and 513 pages.
   const auto& memory_table = json.at("memory").as_array();
   ASSERT_EQ(memory_table.size(), 9u);
@@ -107,6 +109,24 @@ TEST(Describe, JsonIsValidWhateverTheFileHolds) {
   for (const char c : DescribeText(*memory.file)) {
     EXPECT_TRUE(c == '\n' || (c >= 0x20 && c < 0x7F));
   }
+}
+
+TEST(Describe, EachGroupOfLayersIsShown) {
+  RandomModelSpec spec;
+  spec.layers = 4;
+  spec.window = 40;
+  spec.full_every = 4;
+  const MemoryFile memory = OpenRandom(spec);
+  const boost::json::object json = JsonOf(*memory.file);
+  const auto& groups = json.at("kv").at(0).at("groups").as_array();
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0].at("parts").as_int64(), 1);
+  EXPECT_EQ(groups[1].at("kind").as_string(), "sliding");
+  EXPECT_EQ(groups[1].at("window_tokens").as_int64(), 40);
+  EXPECT_EQ(groups[1].at("parts").as_int64(), 3);
+  ExpectHolds(DescribeText(*memory.file), "family llama, 4 layers; KV cache in 2 groups");
+  ExpectHolds(DescribeText(*memory.file), "3 parts of 2048 bytes");
+  ExpectHolds(DescribeText(*memory.file), "sees a window of 40 tokens");
 }
 
 TEST(Describe, DefaultModelShowsTheGeometryOfTheArchitecture) {
