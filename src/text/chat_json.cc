@@ -33,7 +33,7 @@ Result<ChatFields> ToFields(const json::object& object) {
   ChatFields fields;
   for (const auto& member : object) {
     KVRM_ASSIGN_OR_RETURN(ChatValue value, ToChatValue(member.value()));
-    fields.emplace_back(std::string(member.key()), std::move(value));
+    fields.push_back({std::string(member.key()), std::move(value)});
   }
   return fields;
 }
@@ -50,7 +50,7 @@ Result<ChatMessage> ToMessage(const json::value& value, const std::string& path)
       message.content = member.value().get_string();
     } else {
       KVRM_ASSIGN_OR_RETURN(ChatValue field, ToChatValue(member.value()));
-      message.fields.emplace_back(std::string(key), std::move(field));
+      message.fields.push_back({std::string(key), std::move(field)});
     }
   }
   const bool has_content = value.get_object().contains("content");
@@ -76,7 +76,7 @@ Status ReadField(std::string_view key, const json::value& value, Conversation& o
   } else if (key == "documents") {
     out.options.documents = std::move(converted);
   } else {
-    out.options.variables.emplace_back(std::string(key), std::move(converted));
+    out.options.variables.push_back({std::string(key), std::move(converted)});
   }
   return Ok();
 }

@@ -51,8 +51,8 @@ Result<Value> MessageList(const std::vector<ChatMessage>& messages) {
   for (const ChatMessage& message : messages) {
     std::vector<std::pair<Text, Value>> fields;
     fields.emplace_back(UserText("role"), UserText(message.role));
-    const bool replaced = std::ranges::find(message.fields, "content",
-                                            &ChatFields::value_type::first) != message.fields.end();
+    const bool replaced =
+        std::ranges::find(message.fields, "content", &ChatField::name) != message.fields.end();
     if (message.has_content && !replaced) {
       fields.emplace_back(UserText("content"), UserText(message.content));
     }
