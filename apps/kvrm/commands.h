@@ -28,6 +28,8 @@ int RunBenchPrefill(const OptionValues& values);
 int RunBenchVersus(const OptionValues& values);
 int RunBenchHeart(const OptionValues& values);
 int RunBenchServe(const OptionValues& values);
+int RunBenchReplay(const OptionValues& values);
+int RunBenchTail(const OptionValues& values);
 int RunRecordShow(const OptionValues& values);
 int RunRecordReplay(const OptionValues& values);
 

@@ -45,6 +45,10 @@ RunFunction FunctionOf(CommandBit command) {
       return RunBenchHeart;
     case kBenchServe:
       return RunBenchServe;
+    case kBenchReplay:
+      return RunBenchReplay;
+    case kBenchTail:
+      return RunBenchTail;
     case kRecordShow:
       return RunRecordShow;
     case kRecordReplay:

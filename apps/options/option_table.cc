@@ -76,6 +76,16 @@ constexpr CommandSpec kCommands[] = {
      "Streams completions as a workload file says (docs/load.md), open or closed loop, and prints "
      "TTFT, gaps, TPOT and end-to-end latency from the intended send times at p50 to max, goodput, "
      "tokens/s and errors by kind. URL is http://HOST[:PORT][/BASE]; without a path: /v1."},
+    {kBenchReplay, "bench replay", "FILE.toml",
+     "Put a workload on the engine itself, mode by mode.",
+     "The load of `bench serve` in this process, without HTTP, in each mode (docs/modes.md): what "
+     "its "
+     "users would have seen, and what the mode reserved, kept in memory and can hold. With "
+     "--strict-shape each mode also runs with all rows computed."},
+    {kBenchTail, "bench tail", "", "The longest gaps beside llama-server, in one sitting.",
+     "Starts and stops the servers itself: kvrm with and without a gap budget, llama-server as it "
+     "comes and tuned; streams with injected prompts, mixed chat and a trace's peak minute; prints "
+     "each goal as met or missed."},
     {kRecordShow, "record show", "FILE.kvrec", "Say what a record of a server holds.",
      "Settings, requests, steps, tokens, and whether the file is whole. A record holds the token "
      "ids of all prompts and answers (docs/record.md); they are printed only with --tokens."},
@@ -93,10 +103,15 @@ using enum OptionType;
 using enum OptionScope;
 
 constexpr uint32_t kJsonCommands = kGenerate | kInspect | kStepCommands | kBenchVersus |
-                                   kBenchHeart | kBenchServe | kRecordShow | kRecordReplay;
+                                   kBenchHeart | kBenchServe | kBenchReplay | kBenchTail |
+                                   kRecordShow | kRecordReplay;
+// Those that load a model as `serve` does.
+constexpr uint32_t kInProcess = kEngineCommands | kBenchReplay;
+// Those that put a workload on something.
+constexpr uint32_t kLoadCommands = kBenchServe | kBenchReplay;
 constexpr uint32_t kSamplingCommands = kChat | kGenerate;
-constexpr uint32_t kBenchCommands =
-    kBenchDecode | kBenchPrefill | kBenchOps | kBenchVersus | kBenchHeart | kBenchServe;
+constexpr uint32_t kBenchCommands = kBenchDecode | kBenchPrefill | kBenchOps | kBenchVersus |
+                                    kBenchHeart | kLoadCommands | kBenchTail;
 constexpr uint32_t kConfiguredCommands = kModelCommands | kBenchHeart | kBenchServe | kRecordShow;
 
 // One row an option, in the order of `kvrm help`.
@@ -107,44 +122,44 @@ constexpr OptionSpec kOptions[] = {
      "path, or the name of an installed model; default: the default model", kModelCommands},
     {"weights", '\0', "", kChoice, kSetting, false, 0, 0, "auto|f32|q4|q8", "auto", "ENC",
      "weight encoding; auto is nearest to the file, f32 the exact oracle",
-     kEngineCommands | kStepCommands},
+     kInProcess | kStepCommands},
     {"kv", '\0', "", kChoice, kSetting, false, 0, 0, "f16|int8|f32", "f16", "FMT",
-     "format of keys and values; int8 halves what decoding reads, f32 is the oracle's", kEngineCommands | kStepCommands},
+     "format of keys and values; int8 halves what decoding reads, f32 is the oracle's", kInProcess | kStepCommands},
     {"mode", '\0', "", kChoice, kSetting, false, 0, 0,
      "kvrm|pager|dynamic|static-lazy|static-live|static-bucket|static-full", "kvrm", "MODE",
      "how keys and values lie in memory and what steps read of them, for comparison (docs/modes.md)",
      kEngineCommands},
     {"strict-shape", '\0', "", kFlag, kSetting, false, 0, 0, "", "false", "",
-     "compute all rows of a step's program, live or not, as a static backend must", kEngineCommands},
+     "compute all rows of a step's program, live or not, as a static backend must", kInProcess},
     {"kv-bytes", '\0', "", kBytes, kSetting, false, 0, 1125899906842624.0, "", "0", "SIZE",
-     "memory for keys and values; 0: a quarter of what the cgroup allows", kEngineCommands},
+     "memory for keys and values; 0: a quarter of what the cgroup allows", kInProcess},
     {"max-itl-ms", '\0', "", kInt, kSetting, false, 0, 3'600'000, "auto", "auto", "MS|auto",
      "gap between two tokens of a stream that prompts are cut for; 0: none; auto: the larger of 50 ms "
      "and 1.5 decode steps of all slots at half the context",
-     kEngineCommands & ~kBatch},
+     kInProcess & ~kBatch},
     {"max-itl-ms", '\0', "", kInt, kSetting, false, 0, 3'600'000, "auto", "0", "MS|auto",
      "gap between two tokens of a stream that prompts are cut for; 0: none; auto: the larger of 50 ms "
      "and 1.5 decode steps of all slots at half the context",
      kBatch},
     {"kv-keep", '\0', "", kBytes, kSetting, false, 0, 1125899906842624.0, "", "32MiB", "SIZE",
-     "of cached keys and values, what stays when nothing has come for a second", kEngineCommands},
+     "of cached keys and values, what stays when nothing has come for a second", kInProcess},
     {"prefix-cache", '\0', "", kChoice, kSetting, false, 0, 0, "on|off", "on", "on|off",
      "keep the keys and values of earlier prompts and answers for requests that begin alike",
-     kEngineCommands},
+     kInProcess},
     {"ctx", 'c', "--ctx-size", kInt, kSetting, false, 0, kMaxTokens, "", "0", "N",
-     "tokens of one sequence; 0: the model's, capped at what fits", kEngineCommands},
+     "tokens of one sequence; 0: the model's, capped at what fits", kInProcess},
     {"ctx", 'c', "--ctx-size", kInt, kSetting, false, 8, 65536, "", "512", "N",
      "tokens of a window", kEvalPpl},
     {"slots", '\0', "-np --parallel", kInt, kSetting, false, 1, 256, "", "32", "N",
-     "sequences that run at once; more requests wait in a queue", kEngineCommands},
+     "sequences that run at once; more requests wait in a queue", kInProcess},
     {"threads", 't', "", kInt, kSetting, false, 0, 256, "", "0", "N",
      "worker threads; 0: the CPUs allowed to this process",
-     kEngineCommands | kStepCommands | kBenchVersus | kRecordReplay},
+     kInProcess | kStepCommands | kBenchVersus | kRecordReplay},
     {"chunk", '\0', "", kInt, kSetting, false, 0, kMaxTokens, "", "0", "N",
-     "most prompt tokens of a sequence in one step; 0: automatic", kEngineCommands},
+     "most prompt tokens of a sequence in one step; 0: automatic", kInProcess},
     {"simd", '\0', "", kChoice, kSetting, false, 0, 0, "auto|portable|avx2|avx512", "auto", "LEVEL",
      "kernels to use; auto: the best that this CPU offers",
-     kEngineCommands | kStepCommands | kRecordReplay},
+     kInProcess | kStepCommands | kRecordReplay},
     // ---- what to generate
     {"prompt", 'p', "", kText, kInvocation, true, 0, 0, "", "", "TEXT",
      "a prompt; give it several times for several requests in one batch", kGenerate},
@@ -221,7 +236,7 @@ constexpr OptionSpec kOptions[] = {
     {"chat-template", '\0', "", kText, kSetting, false, 0, 0, "", "", "FILE|NAME",
      "chat template in place of the model's own: a Jinja file, or one of chatml, gemma, llama2, "
      "llama3, mistral, phi3, vicuna, zephyr",
-     kEngineCommands | kTemplate},
+     kInProcess | kTemplate},
     {"date", '\0', "", kText, kInvocation, false, 0, 0, "", "", "YYYY-MM-DD",
      "the day that templates ask for; default: today, UTC", kTemplate},
     {"json-lines", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
@@ -269,6 +284,18 @@ constexpr OptionSpec kOptions[] = {
      "rows by key, with commas; `default` (five) or `all` (long prompts, deep caches) stand for several", kBenchVersus},
     {"out", '\0', "", kText, kInvocation, false, 0, 0, "", "", "FILE.json",
      "keep the rows there as they are done; rows that it holds are not run again", kBenchVersus},
+    {"modes", '\0', "", kText, kInvocation, false, 0, 0, "", "all", "LIST",
+     "which modes to run, with commas between; all: each of them (docs/modes.md)", kBenchReplay},
+    {"seconds", '\0', "", kInt, kInvocation, false, 5, 3600, "", "30", "N",
+     "how long each run lasts", kBenchTail},
+    {"scenario", '\0', "", kChoice, kInvocation, false, 0, 0, "all|a|b|c", "all", "NAME",
+     "a: streams and injected prompts; b: mixed chat; c: Azure's peak minute (needs --data)", kBenchTail},
+    {"slots", '\0', "-np --parallel", kInt, kInvocation, false, 9, 256, "", "16", "N",
+     "sequences that each server runs at once", kBenchTail},
+    {"ctx", 'c', "--ctx-size", kInt, kInvocation, false, 2048, kMaxTokens, "", "4096", "N",
+     "tokens of one sequence, of both servers", kBenchTail},
+    {"rivals", '\0', "", kText, kSetting, false, 0, 0, "", "", "DIR",
+     "where llama-server lies; default: where `tools/rivals` puts it", kBenchTail},
     {"quick", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
      "smaller sizes: seconds, not minutes", kBenchHeart},
     {"part", '\0', "", kChoice, kInvocation, false, 0, 0, "all|verbs|steps|match|churn", "all", "PART",
@@ -276,13 +303,13 @@ constexpr OptionSpec kOptions[] = {
     {"workload", 'w', "", kText, kInvocation, false, 0, 0, "", "", "FILE.toml",
      "which requests are due when (docs/load.md)", kBenchServe},
     {"set", '\0', "", kText, kInvocation, true, 0, 0, "", "", "KEY=VALUE",
-     "a value of the workload in place of the file's; KEY or SOURCE.KEY", kBenchServe},
+     "a value of the workload in place of the file's; KEY or SOURCE.KEY", kLoadCommands},
     {"speed", '\0', "", kFloat, kInvocation, false, 0.000001, 1000000, "", "1", "X",
-     "multiplies the rate of all open arrivals, of traces too", kBenchServe},
+     "multiplies the rate of all open arrivals, of traces too", kLoadCommands},
     {"data", '\0', "", kText, kSetting, false, 0, 0, "", "", "DIR",
      "serve: where traces are looked up that do not lie beside the workload; versus: where "
      "wikitext2/wiki.test.raw lies, by which the rivals' files are judged",
-     kBenchServe | kBenchVersus},
+     kLoadCommands | kBenchTail | kBenchVersus},
     {"model-id", '\0', "", kText, kInvocation, false, 0, 0, "", "", "NAME",
      "model to ask for; default: the first that the server lists", kBenchServe},
     {"header", '\0', "", kText, kInvocation, true, 0, 0, "", "", "'NAME: VALUE'",
@@ -291,9 +318,9 @@ constexpr OptionSpec kOptions[] = {
      "the server's process, if it runs here: its CPU time is shown, and is not others'; 0: none",
      kBenchServe},
     {"samples", '\0', "", kText, kInvocation, false, 0, 0, "", "", "FILE.jsonl",
-     "write every request's times, one JSON line each", kBenchServe},
+     "write every request's times, one JSON line each", kLoadCommands},
     {"html", '\0', "", kText, kInvocation, false, 0, 0, "", "", "FILE.html",
-     "write one self-contained page with plots", kBenchServe},
+     "write one self-contained page with plots", kLoadCommands | kBenchTail},
     {"max-others", '\0', "", kFloat, kSetting, false, 0, 100, "", "5", "PCT",
      "share of the CPU taken by others above which a run is marked noisy", kBenchCommands},
     // ---- for all

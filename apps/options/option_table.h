@@ -29,6 +29,8 @@ enum CommandBit : uint32_t {
   kBenchHeart = 1u << 10,
   kBenchServe = 1u << 11,
   kTemplate = 1u << 12,
+  kBenchReplay = 1u << 13,
+  kBenchTail = 1u << 14,
   kBenchOps = 1u << 20,
   kRecordShow = 1u << 22,
   kRecordReplay = 1u << 23,
@@ -37,7 +39,8 @@ enum CommandBit : uint32_t {
 inline constexpr uint32_t kEngineCommands = kServe | kChat | kGenerate | kBatch;
 inline constexpr uint32_t kStepCommands = kEvalPpl | kBenchDecode | kBenchPrefill | kBenchOps;
 inline constexpr uint32_t kModelCommands = kEngineCommands | kTokenize | kTemplate | kInspect |
-                                           kStepCommands | kBenchVersus | kRecordReplay;
+                                           kStepCommands | kBenchVersus | kBenchReplay |
+                                           kBenchTail | kRecordReplay;
 
 struct CommandSpec {
   CommandBit bit;

@@ -29,13 +29,9 @@ RuntimeOptions RuntimeOptionsOf(const OptionValues& values, const std::string& m
   const int64_t max_itl_ms = values.Int("max-itl-ms");
   options.max_itl_us = max_itl_ms < 0 ? kAutoMaxItl : 1000 * max_itl_ms;
   options.kv_keep_bytes = values.Bytes("kv-keep");
-  options.mode = *FindMode(values.Text("mode"));
   options.strict_shape = values.Flag("strict-shape");
-  options.prefix_cache = values.Text("prefix-cache") == "on";
-  // Where a mode cannot share, only who asks for the cache is told so.
-  if (TraitsOf(options.mode).slot_runs && values.Source("prefix-cache") == ValueSource::kDefault) {
-    options.prefix_cache = false;
-  }
+  const bool has_mode = FindOption("mode", values.command()) != nullptr;
+  UseMode(values, has_mode ? *FindMode(values.Text("mode")) : Mode::kKvrm, options);
   options.chunk_rows = static_cast<uint32_t>(values.Int("chunk"));
   options.simd = SimdOf(values);
   options.progress =
@@ -43,10 +39,24 @@ RuntimeOptions RuntimeOptionsOf(const OptionValues& values, const std::string& m
   return options;
 }
 
+// Where a mode cannot share, only who asks for the cache is told so.
+void UseMode(const OptionValues& values, Mode mode, RuntimeOptions& options) {
+  options.mode = mode;
+  const bool default_cache = values.Source("prefix-cache") == ValueSource::kDefault;
+  options.prefix_cache =
+      values.Text("prefix-cache") == "on" && !(default_cache && TraitsOf(mode).slot_runs);
+}
+
 Result<Session> OpenSession(const OptionValues& values, ChatUse chat) {
+  KVRM_ASSIGN_OR_RETURN(const std::string path, FindModel(values.Text("model"), ModelsDir()));
+  return OpenSession(values, RuntimeOptionsOf(values, path), chat);
+}
+
+Result<Session> OpenSession(const OptionValues& values, const RuntimeOptions& options,
+                            ChatUse chat) {
   Session session;
-  KVRM_ASSIGN_OR_RETURN(session.model_path, FindModel(values.Text("model"), ModelsDir()));
-  KVRM_ASSIGN_OR_RETURN(session.runtime, LoadRuntime(RuntimeOptionsOf(values, session.model_path)));
+  session.model_path = options.model_path;
+  KVRM_ASSIGN_OR_RETURN(session.runtime, LoadRuntime(options));
   const TokenizerSpec& spec = session.runtime->model->tokenizer_spec();
   KVRM_ASSIGN_OR_RETURN(session.tokenizer, Tokenizer::Create(spec));
   if (chat != ChatUse::kNone) {

@@ -27,6 +27,9 @@ enum class ChatUse : uint8_t { kNone, kIfAny, kRequired };
 // Loads what -m names, as the options say, with a progress bar, and prints the banner to standard
 // error. With kRequired a model without a (usable) chat template is an error.
 Result<Session> OpenSession(const OptionValues& values, ChatUse chat);
+// The same with other options of the runtime; `values` tell the chat template.
+Result<Session> OpenSession(const OptionValues& values, const RuntimeOptions& options,
+                            ChatUse chat);
 
 // Model, encoding, KV bytes and tokens, context, threads: one line.
 std::string Banner(const Runtime& runtime, const std::string& model_path);
@@ -41,7 +44,10 @@ Result<std::vector<TokenId>> EncodeChat(const Session& session,
                                         const std::vector<ChatMessage>& messages);
 
 // Requires: the command has the engine's options. With a progress bar where it can be seen.
+// Mode kvrm where the command has no --mode.
 RuntimeOptions RuntimeOptionsOf(const OptionValues& values, const std::string& model_path);
+// The same in another mode, without what it cannot have and nobody asked for.
+void UseMode(const OptionValues& values, Mode mode, RuntimeOptions& options);
 // Requires: the command has the sampling options. Errors: --logit-bias. Draws a seed for --seed -1.
 Result<SamplingParams> SamplingOf(const OptionValues& values);
 WeightChoice WeightsOf(const OptionValues& values);

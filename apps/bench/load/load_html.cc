@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bench/load/load_report.h"
+#include "bench/load/plots.h"
 
 namespace kvrm::cli {
 namespace {
@@ -18,29 +19,6 @@ constexpr const char* kColors[] = {"#1f6fb4", "#d1602b", "#3b8f4f",
                                    "#8a4fa3", "#a08a1c", "#444444"};
 
 const char* Color(size_t i) { return kColors[i % std::size(kColors)]; }
-
-std::string Escaped(std::string_view text) {
-  std::string escaped;
-  for (char c : text) {
-    switch (c) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      default:
-        escaped += c;
-    }
-  }
-  return escaped;
-}
 
 // From values to pixels along one edge of the frame, linear or logarithmic (base 10).
 struct Axis {
@@ -99,7 +77,7 @@ std::string Legend(const std::vector<std::string>& names) {
   std::string text = "<p>";
   for (size_t i = 0; i < names.size(); ++i) {
     text += fmt::format("<span style=\"color:{}\">&#9632;</span> {} &nbsp; ", Color(i),
-                        Escaped(names[i]));
+                        EscapedHtml(names[i]));
   }
   return text + "</p>\n";
 }
@@ -121,30 +99,6 @@ std::string TailCurve(const Distribution& samples, const Axis& x, const Axis& y,
   }
   return fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.6\"/>\n", path,
                      color);
-}
-
-std::string TailPlot(const RequestFigures& all) {
-  std::vector<std::pair<std::string, const Distribution*>> curves = {
-      {"TTFT", &all.ttft_ms},
-      {"gap", &all.itl_ms},
-      {"longest gap", &all.longest_gap_ms},
-      {"e2e", &all.e2e_ms}};
-  std::erase_if(curves, [](const auto& curve) { return curve.second->empty(); });
-  if (curves.empty()) return "";
-  double least = 1e12, most = 0;
-  size_t count = 1;
-  std::vector<std::string> names;
-  for (const auto& [name, samples] : curves) {
-    least = std::min(least, samples->sorted().front());
-    most = std::max(most, samples->sorted().back());
-    count = std::max(count, samples->size());
-    names.push_back(name);
-  }
-  const Axis x = LogAxis(least, most, kLeft, kLeft + kWidth);
-  const Axis y = LogAxis(1 / static_cast<double>(count), 1, kTop + kHeight, kTop);
-  std::string svg = Begin("Share of samples at or above", x, y, "milliseconds", "share");
-  for (size_t i = 0; i < curves.size(); ++i) svg += TailCurve(*curves[i].second, x, y, Color(i));
-  return svg + "</svg>\n" + Legend(names);
 }
 
 // TTFT (dots) and longest gap (rings) of each request where it was due.
@@ -201,15 +155,68 @@ std::string RatePlot(const LoadFigures& figures) {
 
 }  // namespace
 
-std::string LoadHtml(const LoadReport& report, const LoadRun& run) {
+std::string EscapedHtml(std::string_view text) {
+  std::string escaped;
+  for (char c : text) {
+    switch (c) {
+      case '&':
+        escaped += "&amp;";
+        break;
+      case '<':
+        escaped += "&lt;";
+        break;
+      case '>':
+        escaped += "&gt;";
+        break;
+      case '"':
+        escaped += "&quot;";
+        break;
+      default:
+        escaped += c;
+    }
+  }
+  return escaped;
+}
+
+std::string HtmlPage(const std::string& title, const std::string& body) {
   return "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" +
-         Escaped(report.workload.name + " on " + report.model) +
+         EscapedHtml(title) +
          "</title><style>body{font:15px sans-serif;max-width:980px;margin:2em auto;padding:0 1em}"
          "pre{overflow-x:auto;font-size:13px}svg{width:100%}svg text{font-size:12px;fill:#555}"
          ".grid{stroke:#ddd;fill:none}</style></head><body>\n<h1>" +
-         Escaped(report.workload.name) + "</h1>\n<pre>" + Escaped(LoadText(report)) + "</pre>\n" +
-         TailPlot(report.figures.all) + RequestPlot(report, run) + RatePlot(report.figures) +
-         "<h2>Command</h2>\n<pre>" + Escaped(report.command) + "</pre>\n</body></html>\n";
+         EscapedHtml(title) + "</h1>\n" + body + "</body></html>\n";
+}
+
+std::string TailPlot(const std::string& title, std::vector<NamedSamples> curves) {
+  std::erase_if(curves, [](const auto& curve) { return curve.second->empty(); });
+  if (curves.empty()) return "";
+  double least = 1e12, most = 0;
+  size_t count = 1;
+  std::vector<std::string> names;
+  for (const auto& [name, samples] : curves) {
+    least = std::min(least, samples->sorted().front());
+    most = std::max(most, samples->sorted().back());
+    count = std::max(count, samples->size());
+    names.push_back(name);
+  }
+  const Axis x = LogAxis(least, most, kLeft, kLeft + kWidth);
+  const Axis y = LogAxis(1 / static_cast<double>(count), 1, kTop + kHeight, kTop);
+  std::string svg = Begin(title.c_str(), x, y, "milliseconds", "share");
+  for (size_t i = 0; i < curves.size(); ++i) svg += TailCurve(*curves[i].second, x, y, Color(i));
+  return svg + "</svg>\n" + Legend(names);
+}
+
+std::string LoadHtml(const LoadReport& report, const LoadRun& run) {
+  const RequestFigures& all = report.figures.all;
+  return HtmlPage(
+      report.workload.name + " on " + report.model,
+      "<pre>" + EscapedHtml(LoadText(report)) + "</pre>\n" +
+          TailPlot("Share of samples at or above", {{"TTFT", &all.ttft_ms},
+                                                    {"gap", &all.itl_ms},
+                                                    {"longest gap", &all.longest_gap_ms},
+                                                    {"e2e", &all.e2e_ms}}) +
+          RequestPlot(report, run) + RatePlot(report.figures) + "<h2>Command</h2>\n<pre>" +
+          EscapedHtml(report.command) + "</pre>\n");
 }
 
 }  // namespace kvrm::cli

@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <boost/asio/signal_set.hpp>
-#include <boost/json.hpp>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <deque>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -19,8 +18,6 @@ namespace kvrm::cli {
 namespace {
 
 namespace asio = boost::asio;
-namespace json = boost::json;
-using Tcp = asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
 // A closed client whose request failed at once waits at least so long, or a server that is not
@@ -43,23 +40,21 @@ struct Conversation {
   uint64_t number = 0;  // of its source
   uint32_t turn = 0;
   uint32_t history_tokens = 0;
-  std::string text;      // completions: all that was said
-  json::array messages;  // chat: the same
+  Question question;  // all that was said
 };
 
 class Runner {
  public:
-  Runner(const Workload& workload, const std::vector<Trace>& traces, const LoadTarget& target,
-         const PromptWords& words, const LoadHooks& hooks, Tcp::endpoint server)
+  Runner(const Workload& workload, const std::vector<Trace>& traces, LoadBackend& backend,
+         const PromptWords& words, const LoadHooks& hooks)
       : workload_(workload),
-        target_(target),
+        backend_(backend),
         hooks_(hooks),
-        server_(std::move(server)),
         drain_timer_(io_),
         signals_(io_),
         queue_limit_(static_cast<size_t>(workload.max_open)) {
     for (size_t i = 0; i < workload.sources.size(); ++i) {
-      sources_.push_back({Schedule(workload, i, traces[i], target.context_tokens, words), 0});
+      sources_.push_back({Schedule(workload, i, traces[i], backend.context_tokens(), words), 0});
     }
   }
 
@@ -73,6 +68,8 @@ class Runner {
     CheckEnd();
     io_.run();
     run_.end_us = NowUs();
+    run_.reused_connections = backend_.reused_connections();
+    backend_.Close();
     run_.own_cpu_s = ThreadCpuSeconds() - cpu_s;
     Sort();
     return std::move(run_);
@@ -152,11 +149,15 @@ class Runner {
     auto conversation = std::make_shared<Conversation>();
     conversation->source_idx = i;
     conversation->number = sources_[i].num_begun++;
+    conversation->question = {.chat = workload_.chat,
+                              .temperature = workload_.temperature,
+                              .ignore_eos = workload_.ignore_eos,
+                              .timeout_s = workload_.timeout_s};
     const std::string prefix = sources_[i].schedule.Prefix(conversation->number);
     if (!prefix.empty() && workload_.chat) {
-      conversation->messages.push_back({{"role", "system"}, {"content", prefix}});
+      conversation->question.messages.push_back({"system", prefix});
     } else {
-      conversation->text = prefix;
+      conversation->question.text = prefix;
     }
     Ask(std::move(conversation), due_us);
   }
@@ -192,55 +193,33 @@ class Runner {
   }
 
   void Send(Waiting next) {
-    Exchange::Spec spec;
-    spec.server = server_;
-    spec.request = RequestText(*next.conversation, next.turn);
-    spec.timeout_s = workload_.timeout_s;
-    spec.cancel_after = next.turn.cancel_after;
-    auto exchange = std::make_shared<Exchange>(
-        io_, std::move(spec), std::move(next.record),
+    Question& question = next.conversation->question;
+    AddTurn(question, next.turn);
+    const auto exchange = backend_.Ask(
+        io_, question, std::move(next.record),
         [this](const RequestRecord& record) {
           if (hooks_.on_text) hooks_.on_text(record);
         },
         [this, conversation = next.conversation](Exchange& ended) { OnEnd(ended, conversation); });
-    open_.insert(exchange);
-    std::unique_ptr<Tcp::socket> idle;
-    if (!idle_.empty()) {
-      idle = std::move(idle_.back());
-      idle_.pop_back();
-      ++run_.reused_connections;
-    }
-    exchange->Start(std::move(idle));
+    open_.emplace(exchange.get(), exchange);
+    exchange->Start();
   }
 
-  // The new turn becomes part of the conversation.
-  std::string RequestText(Conversation& talk, const Turn& turn) const {
-    json::object body{{"model", target_.model},
-                      {"stream", true},
-                      {"stream_options", {{"include_usage", true}}},
-                      {"max_tokens", turn.output_tokens},
-                      {"temperature", workload_.temperature},
-                      {"ignore_eos", workload_.ignore_eos}};
-    if (workload_.chat) {
-      talk.messages.push_back({{"role", "user"}, {"content", turn.text}});
-      body["messages"] = talk.messages;
+  // The new turn becomes part of what was said.
+  static void AddTurn(Question& question, const Turn& turn) {
+    question.output_tokens = turn.output_tokens;
+    question.cancel_after = turn.cancel_after;
+    if (question.chat) {
+      question.messages.push_back({"user", turn.text});
     } else {
-      talk.text += (talk.text.empty() ? "" : " ") + turn.text;
-      body["prompt"] = talk.text;
+      question.text += (question.text.empty() ? "" : " ") + turn.text;
     }
-    const std::string content = json::serialize(body);
-    std::string text = "POST " + target_.base_path +
-                       (workload_.chat ? "/chat/completions" : "/completions") +
-                       " HTTP/1.1\r\nHost: " + target_.host + ":" + std::to_string(target_.port) +
-                       "\r\nContent-Type: application/json\r\nAccept: text/event-stream\r\n";
-    for (const auto& [name, value] : target_.headers) text += name + ": " + value + "\r\n";
-    return text + "Content-Length: " + std::to_string(content.size()) + "\r\n\r\n" + content;
   }
 
   void OnEnd(Exchange& ended, const std::shared_ptr<Conversation>& conversation) {
     RequestRecord& record = ended.record();
-    if (auto connection = ended.TakeConnection()) idle_.push_back(std::move(connection));
-    open_.erase(ended.shared_from_this());
+    backend_.Ended(ended);
+    const std::shared_ptr<Exchange> kept = open_.extract(&ended).mapped();
     Continue(conversation, record, ended.text());
     run_.records.push_back(std::move(record));
     if (!stopping_) SendWaiting();
@@ -257,9 +236,9 @@ class Runner {
       return EndConversation(talk, record.end_us + (failed ? kPauseAfterErrorUs : 0));
     }
     if (workload_.chat) {
-      talk.messages.push_back({{"role", "assistant"}, {"content", answer}});
+      talk.question.messages.push_back({"assistant", answer});
     } else {
-      talk.text += answer;
+      talk.question.text += answer;
     }
     talk.history_tokens =
         record.prompt_tokens.value_or(record.asked_prompt_tokens) + record.tokens();
@@ -291,7 +270,7 @@ class Runner {
       run_.records.push_back(std::move(waiting.record));
     }
     waiting_.clear();
-    for (const auto& exchange : open_) exchange->Abort(Outcome::kUnfinished);
+    for (const auto& [key, exchange] : open_) exchange->Abort(Outcome::kUnfinished);
     CheckEnd();
   }
 
@@ -314,9 +293,8 @@ class Runner {
   }
 
   const Workload& workload_;
-  const LoadTarget& target_;
+  LoadBackend& backend_;
   const LoadHooks& hooks_;
-  const Tcp::endpoint server_;
 
   asio::io_context io_{1};
   asio::steady_timer drain_timer_;
@@ -324,34 +302,13 @@ class Runner {
   const size_t queue_limit_;
   std::vector<SourceState> sources_;
   std::set<std::shared_ptr<asio::steady_timer>> timers_;  // of requests that will be due
-  std::set<std::shared_ptr<Exchange>> open_;
+  std::map<const Exchange*, std::shared_ptr<Exchange>> open_;
   std::deque<Waiting> waiting_;
-  std::vector<std::unique_ptr<Tcp::socket>> idle_;
   uint64_t num_asked_ = 0;
   int64_t due_end_us_ = 0;
   bool stopping_ = false;
   LoadRun run_;
 };
-
-// A name may have several addresses, and a server listen on one of them only ("localhost"): the
-// first that takes a connection, or else the first.
-Result<Tcp::endpoint> FindServer(const LoadTarget& target) {
-  asio::io_context io;
-  Tcp::resolver resolver(io);
-  ErrorCode error;
-  std::string host = target.host;
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  const auto found = resolver.resolve(host, std::to_string(target.port), error);
-  if (error) return NotFound("host '" + target.host + "': " + error.message());
-  if (found.size() > 1) {
-    for (const auto& entry : found) {
-      Tcp::socket socket(io);
-      socket.connect(entry.endpoint(), error);
-      if (!error) return entry.endpoint();
-    }
-  }
-  return found.begin()->endpoint();
-}
 
 }  // namespace
 
@@ -362,48 +319,27 @@ const char* OutcomeName(Outcome outcome) {
   return kNames[static_cast<size_t>(outcome)];
 }
 
-Result<LoadTarget> ParseTarget(const std::string& url) {
-  constexpr std::string_view kScheme = "http://";
-  if (!url.starts_with(kScheme)) {
-    return InvalidInput("URL '" + url + "': takes http://HOST[:PORT][/BASE]");
-  }
-  LoadTarget target;
-  const std::string rest = url.substr(kScheme.size());
-  const size_t slash = std::min(rest.find('/'), rest.size());
-  std::string authority = rest.substr(0, slash), path = rest.substr(slash);
-  while (path.ends_with('/')) path.pop_back();
-  if (!path.empty()) target.base_path = path;
-  target.port = 80;
-  const size_t bracket = authority.find(']');
-  const size_t colon = authority.find(':', bracket == std::string::npos ? 0 : bracket);
-  if (colon != std::string::npos) {
-    const char* end = authority.data() + authority.size();
-    const auto [stop, error] = std::from_chars(authority.data() + colon + 1, end, target.port);
-    if (error != std::errc() || stop != end || target.port == 0) {
-      return InvalidInput("URL '" + url + "': the port is 1 to 65535");
+Result<LoadRun> RunLoad(const Workload& workload, const std::vector<Trace>& traces,
+                        LoadBackend& backend, const PromptWords& words, const LoadHooks& hooks) {
+  KVRM_CHECK(traces.size() == workload.sources.size(), "one trace a source");
+  const uint32_t context_tokens = backend.context_tokens();
+  for (size_t i = 0; i < workload.sources.size(); ++i) {
+    const Source& source = workload.sources[i];
+    if (!Schedule(workload, i, traces[i], context_tokens, words).FitsContext()) {
+      return InvalidInput("source '" + source.name + "': a prefix of " +
+                          std::to_string(static_cast<uint64_t>(source.prefix_tokens)) +
+                          " tokens leaves no room in a context of " +
+                          std::to_string(context_tokens));
     }
-    authority.resize(colon);
   }
-  if (authority.empty()) return InvalidInput("URL '" + url + "': names no host");
-  target.host = authority;
-  return target;
+  return Runner(workload, traces, backend, words, hooks).Run();
 }
 
 Result<LoadRun> RunLoad(const Workload& workload, const std::vector<Trace>& traces,
                         const LoadTarget& target, const PromptWords& words,
                         const LoadHooks& hooks) {
-  KVRM_CHECK(traces.size() == workload.sources.size(), "one trace a source");
-  for (size_t i = 0; i < workload.sources.size(); ++i) {
-    const Source& source = workload.sources[i];
-    if (!Schedule(workload, i, traces[i], target.context_tokens, words).FitsContext()) {
-      return InvalidInput("source '" + source.name + "': a prefix of " +
-                          std::to_string(static_cast<uint64_t>(source.prefix_tokens)) +
-                          " tokens leaves no room in a context of " +
-                          std::to_string(target.context_tokens));
-    }
-  }
-  KVRM_ASSIGN_OR_RETURN(const Tcp::endpoint server, FindServer(target));
-  return Runner(workload, traces, target, words, hooks, server).Run();
+  KVRM_ASSIGN_OR_RETURN(const auto backend, HttpBackend::Create(target));
+  return RunLoad(workload, traces, *backend, words, hooks);
 }
 
 }  // namespace kvrm::cli

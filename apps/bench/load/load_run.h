@@ -1,4 +1,4 @@
-// Runs a workload against a server: one thread, all connections.
+// Runs a workload against whoever answers, a server first of all: one thread, all connections.
 //
 // Open sources send when a request is due, whatever became of the ones before; closed ones keep a
 // number of conversations going. Either way a latency begins when the request was due, so a server
@@ -12,25 +12,13 @@
 #include <vector>
 
 #include "base/result.h"
+#include "bench/load/http_exchange.h"
 #include "bench/load/prompt_words.h"
 #include "bench/load/request_record.h"
 #include "bench/load/trace.h"
 #include "bench/load/workload.h"
 
 namespace kvrm::cli {
-
-struct LoadTarget {
-  std::string host;
-  uint16_t port = 0;
-  std::string base_path = "/v1";  // in front of /completions; "" or begins with '/'
-  std::vector<std::pair<std::string, std::string>> headers;
-  std::string model;            // id sent with each request
-  uint32_t context_tokens = 0;  // of a request, prompt and answer; 0: unknown, lengths are not cut
-};
-
-// "http://host[:port][/base]"; without a path the base is /v1. Errors name the text: another
-// scheme, a port out of range.
-Result<LoadTarget> ParseTarget(const std::string& url);
 
 struct LoadRun {
   std::vector<RequestRecord> records;  // by intended time; ids are their places
@@ -51,9 +39,12 @@ struct LoadHooks {
   bool catch_interrupt = false;
 };
 
-// `traces`: one a source, empty for those that need none. Blocks until the run is over. Errors: the
-// host has no address; a source's prefix alone fills the context. A server that is not there is no
-// error: its requests are recorded as failed.
+// `traces`: one a source, empty for those that need none. Blocks until the run is over. Errors: a
+// source's prefix alone fills the context. A server that is not there is no error: its requests are
+// recorded as failed.
+Result<LoadRun> RunLoad(const Workload& workload, const std::vector<Trace>& traces,
+                        LoadBackend& backend, const PromptWords& words, const LoadHooks& hooks);
+// Over HTTP. Errors: the host has no address, too.
 Result<LoadRun> RunLoad(const Workload& workload, const std::vector<Trace>& traces,
                         const LoadTarget& target, const PromptWords& words, const LoadHooks& hooks);
 

@@ -32,6 +32,15 @@ class Questions {
 
   // The JSON of a 200. Errors: no connection, no answer in time, another status, no JSON.
   Result<json::value> Ask(http::verb verb, const std::string& path, const std::string& body) {
+    KVRM_ASSIGN_OR_RETURN(const std::string text, AskForText(verb, path, body));
+    json::value root = json::parse(text, error_);
+    if (error_) return Unavailable(path + " of '" + target_.host + "': the answer is no JSON");
+    return root;
+  }
+
+  // The body of a 200. Errors: no connection, no answer in time, another status.
+  Result<std::string> AskForText(http::verb verb, const std::string& path,
+                                 const std::string& body) {
     request_ = {verb, path, 11};
     request_.set(http::field::host, target_.host + ":" + std::to_string(target_.port));
     request_.set(http::field::content_type, "application/json");
@@ -47,9 +56,7 @@ class Questions {
       return Unavailable(at + ": status " + std::to_string(answer_.result_int()) + ": " +
                          ErrorMessage(answer_.body()));
     }
-    json::value root = json::parse(answer_.body(), error_);
-    if (error_) return Unavailable(at + ": the answer is no JSON");
-    return root;
+    return answer_.body();
   }
 
  private:
@@ -146,6 +153,12 @@ Result<ServerFacts> AskModels(const LoadTarget& target) {
     return Unavailable(target.base_path + "/models of '" + target.host + "': the model has no id");
   }
   return ServerFacts{std::string(id->get_string()), ContextOf(model)};
+}
+
+std::string AskText(const LoadTarget& target, const std::string& path) {
+  Questions questions(target);
+  const auto text = questions.AskForText(http::verb::get, path, "");
+  return text.ok() ? *text : "";
 }
 
 CountedWords CountWords(const LoadTarget& target) {

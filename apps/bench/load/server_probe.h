@@ -14,6 +14,9 @@ struct ServerFacts {
 // Errors: the server cannot be reached, or its answer is no list of models.
 Result<ServerFacts> AskModels(const LoadTarget& target);
 
+// The body of a GET; "" where there is none.
+std::string AskText(const LoadTarget& target, const std::string& path);
+
 // The words that the server's /tokenize counts as one token each; all of them when it has no such
 // route (`counted` false: prompt lengths are an estimate).
 struct CountedWords {

@@ -1,9 +1,11 @@
-#include "bench/load/exchange.h"
+#include "bench/load/http_exchange.h"
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http/read.hpp>
+#include <boost/json.hpp>
+#include <charconv>
 #include <chrono>
 #include <utility>
 
@@ -12,6 +14,7 @@ namespace {
 
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
+namespace json = boost::json;
 using ErrorCode = boost::system::error_code;
 
 constexpr size_t kReadBytes = 64 * 1024;
@@ -25,6 +28,26 @@ Outcome OutcomeOfStatus(unsigned status) {
   return status >= 400 && status < 500 ? Outcome::kHttp4xx : Outcome::kHttp5xx;
 }
 
+// A name may have several addresses, and a server listen on one of them only ("localhost"): the
+// first that takes a connection, or else the first.
+Result<asio::ip::tcp::endpoint> FindServer(const LoadTarget& target) {
+  asio::io_context io;
+  asio::ip::tcp::resolver resolver(io);
+  ErrorCode error;
+  std::string host = target.host;
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  const auto found = resolver.resolve(host, std::to_string(target.port), error);
+  if (error) return NotFound("host '" + target.host + "': " + error.message());
+  if (found.size() > 1) {
+    for (const auto& entry : found) {
+      asio::ip::tcp::socket socket(io);
+      socket.connect(entry.endpoint(), error);
+      if (!error) return entry.endpoint();
+    }
+  }
+  return found.begin()->endpoint();
+}
+
 }  // namespace
 
 int64_t NowUs() {
@@ -33,23 +56,21 @@ int64_t NowUs() {
       .count();
 }
 
-Exchange::Exchange(asio::io_context& io, Spec spec, RequestRecord record, OnText on_text,
-                   OnEnd on_end)
-    : spec_(std::move(spec)),
-      on_text_(std::move(on_text)),
-      on_end_(std::move(on_end)),
+HttpExchange::HttpExchange(asio::io_context& io, Spec spec, std::unique_ptr<Tcp::socket> idle,
+                           RequestRecord record, OnText on_text, OnEnd on_end)
+    : Exchange(std::move(record), std::move(on_text), std::move(on_end)),
+      spec_(std::move(spec)),
       io_(io),
       timer_(io),
-      record_(std::move(record)) {}
+      socket_(std::move(idle)),
+      reused_(socket_ != nullptr) {}
 
-void Exchange::Start(std::unique_ptr<Tcp::socket> idle) {
+void HttpExchange::Start() {
   timer_.expires_after(std::chrono::microseconds(static_cast<int64_t>(spec_.timeout_s * 1e6)));
   timer_.async_wait([self = shared_from_this()](const ErrorCode& error) {
     if (!error) self->Abort(Outcome::kTimeout);
   });
   record_.sent_us = NowUs();
-  socket_ = std::move(idle);
-  reused_ = socket_ != nullptr;
   if (reused_) {
     Write();
   } else {
@@ -57,7 +78,7 @@ void Exchange::Start(std::unique_ptr<Tcp::socket> idle) {
   }
 }
 
-void Exchange::Connect() {
+void HttpExchange::Connect() {
   socket_ = std::make_unique<Tcp::socket>(io_);
   socket_->async_connect(spec_.server, [self = shared_from_this()](const ErrorCode& error) {
     if (self->ended_) return;
@@ -68,7 +89,7 @@ void Exchange::Connect() {
   });
 }
 
-void Exchange::Write() {
+void HttpExchange::Write() {
   parser_ = std::make_unique<Parser>();
   parser_->eager(true);
   parser_->header_limit(kMaxHeadBytes);
@@ -86,14 +107,14 @@ void Exchange::Write() {
                     });
 }
 
-void Exchange::Read() {
+void HttpExchange::Read() {
   socket_->async_read_some(pending_.prepare(kReadBytes),
                            [self = shared_from_this()](const ErrorCode& error, size_t num_bytes) {
                              self->OnRead(error, num_bytes);
                            });
 }
 
-void Exchange::OnRead(const ErrorCode& error, size_t num_bytes) {
+void HttpExchange::OnRead(const ErrorCode& error, size_t num_bytes) {
   const int64_t now_us = NowUs();
   if (ended_) return;
   if (error) return OnConnectionEnd(error, now_us);
@@ -102,7 +123,7 @@ void Exchange::OnRead(const ErrorCode& error, size_t num_bytes) {
   if (Parse(now_us)) Read();
 }
 
-bool Exchange::Parse(int64_t now_us) {
+bool HttpExchange::Parse(int64_t now_us) {
   while (pending_.size() > 0 && !parser_->is_done()) {
     ErrorCode error;
     const size_t used = parser_->put(pending_.data(), error);
@@ -120,7 +141,7 @@ bool Exchange::Parse(int64_t now_us) {
 }
 
 // Events are taken out of the body as they come; the body of a refusal is kept for its message.
-bool Exchange::TakeBody(int64_t now_us) {
+bool HttpExchange::TakeBody(int64_t now_us) {
   if (!parser_->is_header_done()) return true;
   record_.http_status = parser_->get().result_int();
   std::string& body = parser_->get().body();
@@ -142,7 +163,7 @@ bool Exchange::TakeBody(int64_t now_us) {
   return !ended_;
 }
 
-void Exchange::OnEvent(const SseEvent& event, int64_t now_us) {
+void HttpExchange::OnEvent(const SseEvent& event, int64_t now_us) {
   if (!bad_event_.empty() || !stream_error_.empty() || saw_done_) return;
   const Result<AnswerEvent> parsed = ParseAnswerEvent(event.data);
   if (!parsed.ok()) {
@@ -162,7 +183,7 @@ void Exchange::OnEvent(const SseEvent& event, int64_t now_us) {
   on_text_(record_);
 }
 
-void Exchange::OnConnectionEnd(const ErrorCode& error, int64_t now_us) {
+void HttpExchange::OnConnectionEnd(const ErrorCode& error, int64_t now_us) {
   if (reused_) {
     reused_ = false;
     pending_.clear();
@@ -176,7 +197,7 @@ void Exchange::OnConnectionEnd(const ErrorCode& error, int64_t now_us) {
   End(Outcome::kReset, error.message(), now_us);
 }
 
-void Exchange::OnMessageEnd(int64_t now_us) {
+void HttpExchange::OnMessageEnd(int64_t now_us) {
   reusable_ = parser_->is_done() && parser_->get().keep_alive() && pending_.size() == 0;
   if (record_.http_status != 200) {
     return End(OutcomeOfStatus(record_.http_status), ErrorMessage(parser_->get().body()), now_us);
@@ -187,11 +208,11 @@ void Exchange::OnMessageEnd(int64_t now_us) {
   End(Outcome::kDone, "", saw_done_ ? record_.end_us : now_us);
 }
 
-void Exchange::Abort(Outcome outcome) {
+void HttpExchange::Abort(Outcome outcome) {
   if (!ended_) End(outcome, "", NowUs());
 }
 
-void Exchange::End(Outcome outcome, std::string detail, int64_t now_us) {
+void HttpExchange::End(Outcome outcome, std::string detail, int64_t now_us) {
   ended_ = true;
   record_.outcome = outcome;
   record_.detail = std::move(detail);
@@ -204,8 +225,89 @@ void Exchange::End(Outcome outcome, std::string detail, int64_t now_us) {
   asio::post(io_, [self = shared_from_this()] { self->on_end_(*self); });
 }
 
-std::unique_ptr<Exchange::Tcp::socket> Exchange::TakeConnection() {
+std::unique_ptr<HttpExchange::Tcp::socket> HttpExchange::TakeConnection() {
   return reusable_ ? std::move(socket_) : nullptr;
+}
+
+// ---- the backend
+
+Result<LoadTarget> ParseTarget(const std::string& url) {
+  constexpr std::string_view kScheme = "http://";
+  if (!url.starts_with(kScheme)) {
+    return InvalidInput("URL '" + url + "': takes http://HOST[:PORT][/BASE]");
+  }
+  LoadTarget target;
+  const std::string rest = url.substr(kScheme.size());
+  const size_t slash = std::min(rest.find('/'), rest.size());
+  std::string authority = rest.substr(0, slash), path = rest.substr(slash);
+  while (path.ends_with('/')) path.pop_back();
+  if (!path.empty()) target.base_path = path;
+  target.port = 80;
+  const size_t bracket = authority.find(']');
+  const size_t colon = authority.find(':', bracket == std::string::npos ? 0 : bracket);
+  if (colon != std::string::npos) {
+    const char* end = authority.data() + authority.size();
+    const auto [stop, error] = std::from_chars(authority.data() + colon + 1, end, target.port);
+    if (error != std::errc() || stop != end || target.port == 0) {
+      return InvalidInput("URL '" + url + "': the port is 1 to 65535");
+    }
+    authority.resize(colon);
+  }
+  if (authority.empty()) return InvalidInput("URL '" + url + "': names no host");
+  target.host = authority;
+  return target;
+}
+
+Result<std::unique_ptr<HttpBackend>> HttpBackend::Create(const LoadTarget& target) {
+  KVRM_ASSIGN_OR_RETURN(Tcp::endpoint server, FindServer(target));
+  return std::unique_ptr<HttpBackend>(new HttpBackend(target, std::move(server)));
+}
+
+std::shared_ptr<Exchange> HttpBackend::Ask(asio::io_context& io, const Question& question,
+                                           RequestRecord record, Exchange::OnText on_text,
+                                           Exchange::OnEnd on_end) {
+  std::unique_ptr<Tcp::socket> idle;
+  if (!idle_.empty()) {
+    idle = std::move(idle_.back());
+    idle_.pop_back();
+    ++reused_connections_;
+  }
+  HttpExchange::Spec spec{.server = server_,
+                          .request = RequestText(question),
+                          .timeout_s = question.timeout_s,
+                          .cancel_after = question.cancel_after};
+  return std::make_shared<HttpExchange>(io, std::move(spec), std::move(idle), std::move(record),
+                                        std::move(on_text), std::move(on_end));
+}
+
+void HttpBackend::Ended(Exchange& exchange) {
+  auto connection = static_cast<HttpExchange&>(exchange).TakeConnection();
+  if (connection != nullptr) idle_.push_back(std::move(connection));
+}
+
+std::string HttpBackend::RequestText(const Question& question) const {
+  json::object body{{"model", target_.model},
+                    {"stream", true},
+                    {"stream_options", {{"include_usage", true}}},
+                    {"max_tokens", question.output_tokens},
+                    {"temperature", question.temperature},
+                    {"ignore_eos", question.ignore_eos}};
+  if (question.chat) {
+    json::array messages;
+    for (const Message& message : question.messages) {
+      messages.push_back({{"role", message.role}, {"content", message.content}});
+    }
+    body["messages"] = std::move(messages);
+  } else {
+    body["prompt"] = question.text;
+  }
+  const std::string content = json::serialize(body);
+  std::string text = "POST " + target_.base_path +
+                     (question.chat ? "/chat/completions" : "/completions") +
+                     " HTTP/1.1\r\nHost: " + target_.host + ":" + std::to_string(target_.port) +
+                     "\r\nContent-Type: application/json\r\nAccept: text/event-stream\r\n";
+  for (const auto& [name, value] : target_.headers) text += name + ": " + value + "\r\n";
+  return text + "Content-Length: " + std::to_string(content.size()) + "\r\n\r\n" + content;
 }
 
 }  // namespace kvrm::cli

@@ -1,0 +1,153 @@
+// What a tail comparison is printed as.
+#include <fmt/format.h>
+
+#include "bench/load/plots.h"
+#include "bench/result.h"
+#include "bench/subprocess.h"
+#include "bench/table.h"
+#include "bench/tail/tail_plan.h"
+
+namespace kvrm::cli {
+namespace {
+
+std::string At(const Distribution& samples, uint32_t per_mille) {
+  return samples.empty() ? "none" : fmt::format("{:.1f}", samples.PerMille(per_mille));
+}
+
+std::string OthersText(const LoadReport& report) {
+  if (!report.others_percent) return "unknown";
+  return fmt::format("{:.1f} %{}", *report.others_percent, report.noisy() ? " NOISY" : "");
+}
+
+// Of the injected prompts where there are some, else of all.
+const RequestFigures& PromptsOf(const LoadFigures& figures) {
+  for (const RequestFigures& source : figures.sources) {
+    if (source.name == "injected") return source;
+  }
+  return figures.all;
+}
+
+std::string RunTable(const std::vector<TailRun>& runs, char scenario) {
+  std::vector<std::vector<std::string>> rows = {{"ms", "tok/s", "gap p50", "gap p99", "p99.9",
+                                                 "longest", "TTFT p50", "TTFT max", "done",
+                                                 "errors", "client CPU", "others"}};
+  for (const TailRun& run : runs) {
+    if (run.scenario != scenario) continue;
+    const LoadFigures& figures = run.report.figures;
+    const RequestFigures& all = figures.all;
+    const Distribution& ttft = PromptsOf(figures).ttft_ms;
+    std::string name = run.server.name;
+    if (run.budget_ms) name += fmt::format(", budget {:.0f} ms", *run.budget_ms);
+    rows.push_back({name, fmt::format("{:.1f}", figures.window_tokens_per_s), At(all.itl_ms, 500),
+                    At(all.itl_ms, 990), At(all.itl_ms, 999), At(all.itl_ms, 1000), At(ttft, 500),
+                    At(ttft, 1000),
+                    std::to_string(all.outcomes[static_cast<size_t>(Outcome::kDone)]),
+                    std::to_string(all.errors()), fmt::format("{:.1f} %", figures.own_cpu_percent),
+                    OthersText(run.report)});
+  }
+  return MarkdownTable(rows);
+}
+
+std::string MetText(const std::optional<bool>& met) {
+  if (!met) return "not measured";
+  return *met ? "met" : "MISSED";
+}
+
+std::string GoalTable(const std::vector<TailGoal>& goals, char scenario) {
+  std::vector<std::vector<std::string>> rows = {{"goal", "seen", ""}};
+  for (const TailGoal& goal : goals) {
+    if (goal.scenario == scenario) rows.push_back({goal.text, goal.seen, MetText(goal.met)});
+  }
+  return MarkdownTable(rows);
+}
+
+// The scenarios that ran, in order, by key and title.
+std::vector<std::pair<char, std::string>> Scenarios(const std::vector<TailRun>& runs) {
+  std::vector<std::pair<char, std::string>> scenarios;
+  for (const TailRun& run : runs) {
+    if (!scenarios.empty() && scenarios.back().first == run.scenario) continue;
+    scenarios.emplace_back(run.scenario, run.report.workload.name);
+  }
+  return scenarios;
+}
+
+std::string CutText(const std::vector<TailRun>& runs, char scenario) {
+  for (const TailRun& run : runs) {
+    const RequestFigures& all = run.report.figures.all;
+    if (run.scenario != scenario || all.cut_requests == 0 || all.wanted_tokens == 0) continue;
+    return fmt::format(
+        "cut to a context of {}: {} of {} requests, {:.1f} % of tokens\n",
+        run.report.context_tokens, all.cut_requests, all.due,
+        100 * static_cast<double>(all.cut_tokens) / static_cast<double>(all.wanted_tokens));
+  }
+  return "";
+}
+
+std::string Sitting(const std::vector<TailRun>& runs) {
+  std::string text;
+  for (const TailRun& run : runs) {
+    const std::string line = CommandLine(run.server.command) + "\n";
+    if (text.find(line) == std::string::npos) text += line;
+  }
+  if (!runs.empty()) {
+    text += runs.front().report.machine_text + ", " + runs.front().report.date + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string TailText(const std::vector<TailRun>& runs, const std::vector<TailGoal>& goals) {
+  std::string text;
+  for (const auto& [scenario, title] : Scenarios(runs)) {
+    text += "## " + title + "\n\n" + RunTable(runs, scenario) + CutText(runs, scenario) + "\n" +
+            GoalTable(goals, scenario) + "\n";
+  }
+  return text + Sitting(runs);
+}
+
+boost::json::object TailJson(const std::vector<TailRun>& runs, const std::vector<TailGoal>& goals,
+                             const std::string& command) {
+  boost::json::array run_array, goal_array;
+  for (const TailRun& run : runs) {
+    boost::json::object object{{"scenario", std::string(1, run.scenario)},
+                               {"server", run.server.name},
+                               {"server_command", CommandLine(run.server.command)},
+                               {"load", LoadJson(run.report)}};
+    if (run.budget_ms) object["budget_ms"] = *run.budget_ms;
+    if (run.unexplained_share) object["unexplained_share"] = *run.unexplained_share;
+    run_array.push_back(std::move(object));
+  }
+  for (const TailGoal& goal : goals) {
+    boost::json::object object{
+        {"scenario", std::string(1, goal.scenario)}, {"goal", goal.text}, {"seen", goal.seen}};
+    object["met"] = goal.met ? boost::json::value(*goal.met) : boost::json::value(nullptr);
+    goal_array.push_back(std::move(object));
+  }
+  return {{"schema", kResultSchema},
+          {"test", "tail"},
+          {"command", command},
+          {"runs", std::move(run_array)},
+          {"goals", std::move(goal_array)}};
+}
+
+std::string TailHtml(const std::vector<TailRun>& runs, const std::vector<TailGoal>& goals,
+                     const std::string& command) {
+  std::string body;
+  for (const auto& [scenario, title] : Scenarios(runs)) {
+    std::vector<NamedSamples> gaps;
+    for (const TailRun& run : runs) {
+      if (run.scenario != scenario) continue;
+      gaps.emplace_back(run.server.name, &run.report.figures.all.itl_ms);
+    }
+    body += "<h2>" + EscapedHtml(title) + "</h2>\n<pre>" +
+            EscapedHtml(RunTable(runs, scenario) + CutText(runs, scenario) + "\n" +
+                        GoalTable(goals, scenario)) +
+            "</pre>\n" + TailPlot("Share of gaps at or above", std::move(gaps));
+  }
+  return HtmlPage(
+      "Tail: kvrm beside llama-server",
+      body + "<h2>Commands</h2>\n<pre>" + EscapedHtml(command + "\n" + Sitting(runs)) + "</pre>\n");
+}
+
+}  // namespace kvrm::cli

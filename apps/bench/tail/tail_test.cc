@@ -1,0 +1,168 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "bench/tail/server_process.h"
+#include "bench/tail/tail_plan.h"
+
+namespace kvrm::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+TailRun RunOf(char scenario, TailSide side, double p99_ms, double tokens_per_s = 100,
+              double injected_ttft_ms = 0) {
+  TailRun run;
+  run.scenario = scenario;
+  run.server.side = side;
+  run.server.name = "server " + std::to_string(static_cast<int>(side));
+  run.report.workload.name = std::string("scenario ") + scenario;
+  run.report.figures.all.itl_ms = Distribution(std::vector<double>(50, p99_ms));
+  run.report.figures.window_tokens_per_s = tokens_per_s;
+  if (injected_ttft_ms > 0) {
+    RequestFigures injected;
+    injected.name = "injected";
+    injected.ttft_ms = Distribution({injected_ttft_ms});
+    run.report.figures.sources = {{}, injected};
+  }
+  if (side == TailSide::kOurs) {
+    run.budget_ms = 50;
+    run.unexplained_share = 0.001;
+  }
+  return run;
+}
+
+const TailGoal& Goal(const std::vector<TailGoal>& goals, const std::string& text) {
+  for (const TailGoal& goal : goals) {
+    if (goal.text.find(text) != std::string::npos) return goal;
+  }
+  ADD_FAILURE() << "no goal '" << text << "'";
+  return goals.front();
+}
+
+std::vector<TailRun> Sitting(double ours_p99_ms, double ours_rate, double ours_ttft_ms) {
+  return {RunOf('a', TailSide::kOurs, ours_p99_ms, ours_rate, ours_ttft_ms),
+          RunOf('a', TailSide::kOursWithoutBudget, 900, 100, 300),
+          RunOf('a', TailSide::kPeerDefault, 1000, 20, 6000),
+          RunOf('a', TailSide::kPeerTuned, 500, 10, 9000),
+          RunOf('a', TailSide::kPeerTuned, 240, 10, 8000)};
+}
+
+TEST(TailGoals, AreMetAtTheirLimits) {
+  for (const TailGoal& goal : TailGoals(Sitting(60, 95, 2000))) {
+    EXPECT_EQ(goal.met, true) << goal.text << ": " << goal.seen;
+  }
+}
+
+TEST(TailGoals, AreMissedBehindThem) {
+  const auto goals = TailGoals(Sitting(60.5, 94, 2001));
+  EXPECT_EQ(Goal(goals, "budget + 10 ms").met, false);
+  EXPECT_EQ(Goal(goals, "1/4 of its best tuning").met, false);  // 240, not 500
+  EXPECT_EQ(Goal(goals, "95 %").met, false);
+  EXPECT_EQ(Goal(goals, "TTFT").met, false);
+  EXPECT_EQ(Goal(goals, "1/10").met, true);
+  EXPECT_EQ(Goal(TailGoals(Sitting(100.1, 95, 1)), "1/10").met, false);
+}
+
+TEST(TailGoals, RefusalsAndUnexplainedGapsCount) {
+  auto runs = Sitting(60, 95, 2000);
+  runs[0].report.figures.all.outcomes[static_cast<size_t>(Outcome::kHttp429)] = 1;
+  runs[0].unexplained_share = 0.0021;
+  const auto goals = TailGoals(runs);
+  EXPECT_EQ(Goal(goals, "429").met, false);
+  EXPECT_EQ(Goal(goals, "stolen or other").met, false);
+}
+
+TEST(TailGoals, WhatWasNotSeenIsNeitherMetNorMissed) {
+  TailRun ours = RunOf('b', TailSide::kOurs, 60);
+  ours.budget_ms.reset();
+  ours.unexplained_share.reset();
+  const auto goals = TailGoals({ours});
+  EXPECT_FALSE(Goal(goals, "budget + 10 ms").met.has_value());
+  EXPECT_FALSE(Goal(goals, "stolen or other").met.has_value());
+  EXPECT_FALSE(Goal(goals, "1/10").met.has_value());
+  EXPECT_TRUE(TailGoals({}).empty());
+}
+
+TEST(TailGoals, ReportsHoldEachRunAndEachGoal) {
+  const auto runs = Sitting(60, 94, 2000);
+  const auto goals = TailGoals(runs);
+  const std::string text = TailText(runs, goals), page = TailHtml(runs, goals, "the command");
+  for (const TailRun& run : runs) {
+    EXPECT_THAT(text, HasSubstr(run.server.name));
+    EXPECT_THAT(page, HasSubstr(run.server.name));
+  }
+  EXPECT_THAT(text, HasSubstr("MISSED"));
+  EXPECT_THAT(page, HasSubstr("<svg"));
+  const auto json = TailJson(runs, goals, "the command");
+  EXPECT_EQ(json.at("runs").as_array().size(), runs.size());
+  ASSERT_EQ(json.at("goals").as_array().size(), goals.size());
+  for (size_t i = 0; i < goals.size(); ++i) {
+    EXPECT_EQ(json.at("goals").at(i).at("met").as_bool(), *goals[i].met);
+  }
+}
+
+TEST(TailGoals, UnexplainedIsStolenAndOtherOfAllGaps) {
+  EXPECT_EQ(UnexplainedShare("kvrm_gaps_total 1000\n"
+                             "kvrm_gaps_over_budget_total{cause=\"decode\"} 50\n"
+                             "kvrm_gaps_over_budget_total{cause=\"stolen\"} 2\n"
+                             "kvrm_gaps_over_budget_total{cause=\"other\"} 1\n"),
+            0.003);
+  EXPECT_EQ(UnexplainedShare("kvrm_requests_total 3\n"), std::nullopt);
+}
+
+TEST(TailScenarios, AreWorkloads) {
+  const std::string texts[] = {InjectedScenario(30), MixedScenario(30, 1.5), TraceScenario(5, 0.1),
+                               MixedCapacity(15, 16), TraceCapacity(5, 16)};
+  for (const std::string& text : texts) {
+    const auto workload = ParseWorkload(text, "tail", {});
+    EXPECT_TRUE(workload.ok()) << workload.error().message;
+  }
+  double rate = 0;
+  for (const Source& source : ParseWorkload(texts[1], "tail", {})->sources) rate += source.rate;
+  EXPECT_NEAR(rate, 1.5, 1e-9);
+}
+
+TEST(TailScenarios, ARateIsAShareOfWhatIsAnswered) {
+  LoadRun run;
+  for (const uint32_t tokens : {50u, 150u}) {
+    RequestRecord record;
+    record.asked_output_tokens = tokens;
+    run.records.push_back(record);
+  }
+  EXPECT_NEAR(RateAtShare(0.6, 200, run), 1.2, 1e-9);  // 200 tokens/s are 2 requests/s
+  EXPECT_EQ(RateAtShare(0.6, 200, {}), 0);
+}
+
+TEST(ServerProcess, SaysWhyItIsNotThere) {
+  EXPECT_FALSE(ServerProcess::Start({"/nonexistent/server"}, "/dev/null").ok());
+  const std::string log = ::testing::TempDir() + "kvrm_server_process_test.log";
+  auto process =
+      ServerProcess::Start({"/bin/sh", "-c", "echo first; echo no room >&2; exit 3"}, log);
+  ASSERT_TRUE(process.ok()) << process.error().message;
+  LoadTarget target;
+  target.host = "127.0.0.1";
+  const auto port = FreePort();
+  ASSERT_TRUE(port.ok());
+  target.port = *port;
+  const auto ready = process->AwaitReady(target, 30);
+  ASSERT_FALSE(ready.ok());
+  EXPECT_THAT(ready.error().message, HasSubstr("ended before it was ready"));
+  EXPECT_THAT(ready.error().message, HasSubstr("its last line: no room"));
+}
+
+// A server that does not listen to SIGTERM would keep its port and its memory.
+TEST(ServerProcess, IsGoneAfterwards) {
+  int64_t pid = 0;
+  {
+    auto process = ServerProcess::Start({"/bin/sleep", "60"}, "/dev/null");
+    ASSERT_TRUE(process.ok());
+    pid = process->pid();
+    ASSERT_EQ(kill(static_cast<pid_t>(pid), 0), 0);
+  }
+  EXPECT_NE(kill(static_cast<pid_t>(pid), 0), 0);
+}
+
+}  // namespace
+}  // namespace kvrm::cli
