@@ -185,7 +185,7 @@ std::optional<double> UnexplainedShare(const std::string& metrics) {
     const std::string line = metrics.substr(begin, end - begin);
     begin = end + 1;
     const auto value = [&] { return std::strtod(line.c_str() + line.rfind(' '), nullptr); };
-    if (line.starts_with("kvrm_gaps_total ")) gaps = value();
+    if (line.starts_with("kvrm_inter_token_seconds_count")) gaps = value();
     if (!line.starts_with("kvrm_gaps_over_budget_total{")) continue;
     for (const char* cause : {"cause=\"stolen\"", "cause=\"other\""}) {
       if (line.find(cause) != std::string::npos) unexplained += value();

@@ -104,7 +104,7 @@ TEST(TailGoals, ReportsHoldEachRunAndEachGoal) {
 }
 
 TEST(TailGoals, UnexplainedIsStolenAndOtherOfAllGaps) {
-  EXPECT_EQ(UnexplainedShare("kvrm_gaps_total 1000\n"
+  EXPECT_EQ(UnexplainedShare("kvrm_inter_token_seconds_count 1000\n"
                              "kvrm_gaps_over_budget_total{cause=\"decode\"} 50\n"
                              "kvrm_gaps_over_budget_total{cause=\"stolen\"} 2\n"
                              "kvrm_gaps_over_budget_total{cause=\"other\"} 1\n"),
