@@ -216,7 +216,7 @@ class JsonPrinter {
     std::vector<const std::pair<Text, Value>*> items;
     for (const auto& item : dict.items) items.push_back(&item);
     if (style_.sorts_keys) {
-      std::ranges::stable_sort(items, {}, [](const auto* item) { return item->first.bytes(); });
+      std::ranges::sort(items, {}, [](const auto* item) { return item->first.bytes(); });
     }
     Write("{");
     for (size_t i = 0; i < items.size(); ++i) {

@@ -1,6 +1,7 @@
 #include "text/jinja_sequences.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -32,6 +33,7 @@ Result<Value> KeyOf(const Value& item, const Value& case_sensitive, const Value&
 struct Keyed {
   Value key;
   Value item;
+  size_t place = 0;  // before the sort
 };
 
 Result<std::vector<Keyed>> KeyAll(const Value& input, const Value& case_sensitive,
@@ -57,15 +59,20 @@ Status SortKeyed(std::vector<Keyed>& keyed, bool reverse, Budget& budget) {
       error = order.error();
       return false;
     }
-    return *order < 0;
+    return *order < 0 || (*order == 0 && a.place < b.place);
   };
-  // A comparison that cannot be made is found here, so that the sort itself never meets one.
-  for (size_t i = 1; i < keyed.size(); ++i) {
+  // What has no place in an order (two kinds of values, a float that is no number) is found here,
+  // so that the sort itself meets an order.
+  for (size_t i = 0; i < keyed.size(); ++i) {
     KVRM_RETURN_IF_ERROR(budget.Spend(1));
+    keyed[i].place = i;
     less(keyed[0], keyed[i]);
     if (error) return *error;
+    const double* real = keyed[i].key.AsFloat();
+    if (real != nullptr && std::isnan(*real))
+      return InvalidInput("sort: a float that is no number");
   }
-  std::stable_sort(keyed.begin(), keyed.end(), less);
+  std::ranges::sort(keyed, less);
   if (error) return *error;
   return Ok();
 }
