@@ -152,16 +152,14 @@ TEST_F(Batch, ABadLineCostsItsOwnAnswerOnly) {
   const std::string bad[] = {
       "no json\n",
       "[1]\n",
-      R"({"method":"POST","url":"/v1/completions","body":{"prompt":"x"}})"
-      "\n",
-      R"({"custom_id":5,"method":"POST","url":"/v1/completions","body":{"prompt":"x"}})"
-      "\n",
-      R"({"custom_id":"get","method":"GET","url":"/v1/completions","body":{}})"
-      "\n",
-      R"({"custom_id":"url","method":"POST","url":"/v1/embeddings","body":{}})"
-      "\n",
-      R"({"custom_id":"body","method":"POST","url":"/v1/completions","body":"x"})"
-      "\n",
+      std::string(R"({"method":"POST","url":"/v1/completions","body":{"prompt":"x"}})") + "\n",
+      std::string(
+          R"({"custom_id":5,"method":"POST","url":"/v1/completions","body":{"prompt":"x"}})") +
+          "\n",
+      std::string(R"({"custom_id":"get","method":"GET","url":"/v1/completions","body":{}})") + "\n",
+      std::string(R"({"custom_id":"url","method":"POST","url":"/v1/embeddings","body":{}})") + "\n",
+      std::string(R"({"custom_id":"body","method":"POST","url":"/v1/completions","body":"x"})") +
+          "\n",
       "\xFF\xFE\n",
       Line("empty", "/v1/completions", "{}"),
       TextLine("range", "x", R"(,"top_p":7)"),

@@ -13,7 +13,6 @@ using testing::Greedy;
 using testing::kFaultToken;
 using testing::RandomPrompt;
 using testing::Rig;
-using testing::RigOptions;
 using testing::Solo;
 using testing::Stream;
 

@@ -14,8 +14,9 @@ constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 // A token id as a key of a JSON object: plain digits, written one way only ("7", never "07" or
 // "7.0"), so that no two keys mean the same token.
 bool ReadTokenKey(std::string_view key, TokenId& id) {
-  const char* end = key.data() + key.size();
-  const auto [stop, error] = std::from_chars(key.data(), end, id);
+  const char* const begin = key.empty() ? nullptr : &key[0];
+  const char* const end = begin + key.size();
+  const auto [stop, error] = std::from_chars(begin, end, id);
   const bool canonical = !key.empty() && key[0] != '-' && (key[0] != '0' || key.size() == 1);
   return canonical && error == std::errc() && stop == end;
 }
