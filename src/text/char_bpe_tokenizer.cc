@@ -149,8 +149,8 @@ void CharBpeTokenizer::AppendFallback(std::string_view text, std::vector<TokenId
   const auto token_of = [&](char byte) { return byte_tokens_[static_cast<uint8_t>(byte)]; };
   if (std::ranges::all_of(text, [&](char byte) { return token_of(byte) >= 0; })) {
     for (const char byte : text) out.push_back(token_of(byte));
-  } else if (spec_.unknown >= 0 && (out.empty() || out.back() != spec_.unknown)) {
-    out.push_back(spec_.unknown);  // one for a run, as SentencePiece has it
+  } else if (unknown_ >= 0 && (out.empty() || out.back() != unknown_)) {
+    out.push_back(unknown_);  // one for a run, as SentencePiece has it
   }
 }
 
@@ -241,6 +241,9 @@ Result<std::unique_ptr<const CharBpeTokenizer>> CharBpeTokenizer::Create(Tokeniz
   KVRM_RETURN_IF_ERROR(tokenizer->CheckSpec());
   tokenizer->SettleTypes();
   KVRM_RETURN_IF_ERROR(tokenizer->BuildSymbols());
+  const TokenId unknown = tokenizer->spec().unknown;
+  const bool is_mark = tokenizer->IsEnd(unknown) || unknown == tokenizer->spec().bos;
+  tokenizer->unknown_ = is_mark ? TokenId{-1} : unknown;
   tokenizer->cuts_line_ends_ = tokenizer->spec().model == "gemma4";
   const bool by_merges = tokenizer->cuts_line_ends_ ||
                          (tokenizer->spec().scores.empty() && !tokenizer->spec().merges.empty());

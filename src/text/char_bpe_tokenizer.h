@@ -43,6 +43,9 @@ class CharBpeTokenizer final : public VocabTokenizer {
   std::unordered_map<std::string_view, Symbol> symbols_;  // keys lie in spec_.tokens
   std::vector<std::string_view> bare_characters_;         // the symbols from vocab_size() on
   std::array<TokenId, 256> byte_tokens_;                  // -1 = none
+  // -1 = none, also where the file names one that begins or ends a text: an unknown character must
+  // not be a way to write that.
+  TokenId unknown_ = -1;
   std::unique_ptr<const BpeMerger> merger_;
   // No token holds a blank behind another character, so that words can be merged one by one.
   bool blank_begins_piece_ = true;

@@ -163,6 +163,15 @@ TEST(CharBpe, WithoutByteTokensARunOfUnknownCharactersIsOneUnknownToken) {
   EXPECT_EQ(Pieces(*MustCreate(spec), "a\u4e2d\u6587b"), (Strings{"a", "<unk>", "b"}));
 }
 
+TEST(B052, AnUnknownCharacterIsNoWayToWriteAnEndToken) {
+  TokenizerSpec spec = MakeSmallCharVocabulary("gemma4");
+  for (TokenType& type : spec.types) {
+    if (type == TokenType::kByte) type = TokenType::kUnused;
+  }
+  spec.unknown = spec.eos;
+  EXPECT_EQ(Pieces(*MustCreate(spec), "a\u4e2db"), (Strings{"ab"}));
+}
+
 TEST(CharBpe, WordsMergedOneByOneGiveTheIdsOfTheWholeText) {
   const auto by_words = MustCreate(MakeSmallCharVocabulary("gemma4"));
   TokenizerSpec spec = MakeSmallCharVocabulary("gemma4");
