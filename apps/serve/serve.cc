@@ -53,7 +53,10 @@ int RunServe(const OptionValues& values) {
   if (const Status writable = CheckOutputPath("--record", record_path); !writable.ok()) {
     return Failed(values, writable.error());
   }
-  const RuntimeOptions options = RuntimeOptionsOf(values, *model_path);
+  RuntimeOptions options = RuntimeOptionsOf(values, *model_path);
+  if (const Status taken = TakeFolderTokenizer(&options); !taken.ok()) {
+    return Failed(values, taken.error());
+  }
   std::unique_ptr<FrameTracer> tracer;
   std::unique_ptr<RecordWriter> recorder;
   config.on_loaded = [&](const Runtime& runtime) {

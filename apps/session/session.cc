@@ -13,6 +13,7 @@
 #include "session/model_path.h"
 #include "session/progress_bar.h"
 #include "session/tokenizer_source.h"
+#include "text/tokenizer_json.h"
 #include "text/utf8.h"
 
 namespace kvrm::cli {
@@ -47,6 +48,13 @@ void UseMode(const OptionValues& values, Mode mode, RuntimeOptions& options) {
       values.Text("prefix-cache") == "on" && !(default_cache && TraitsOf(mode).slot_runs);
 }
 
+Status TakeFolderTokenizer(RuntimeOptions* options) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(options->model_path, error)) return Ok();
+  KVRM_ASSIGN_OR_RETURN(options->tokenizer, ReadTokenizerFolder(options->model_path));
+  return Ok();
+}
+
 Result<Session> OpenSession(const OptionValues& values, ChatUse chat) {
   KVRM_ASSIGN_OR_RETURN(const std::string path, FindModel(values.Text("model"), ModelsDir()));
   return OpenSession(values, RuntimeOptionsOf(values, path), chat);
@@ -56,7 +64,9 @@ Result<Session> OpenSession(const OptionValues& values, const RuntimeOptions& op
                             ChatUse chat) {
   Session session;
   session.model_path = options.model_path;
-  KVRM_ASSIGN_OR_RETURN(session.runtime, LoadRuntime(options));
+  RuntimeOptions with_tokenizer = options;
+  KVRM_RETURN_IF_ERROR(TakeFolderTokenizer(&with_tokenizer));
+  KVRM_ASSIGN_OR_RETURN(session.runtime, LoadRuntime(with_tokenizer));
   const TokenizerSpec& spec = session.runtime->model->tokenizer_spec();
   KVRM_ASSIGN_OR_RETURN(session.tokenizer, Tokenizer::Create(spec));
   if (chat != ChatUse::kNone) {

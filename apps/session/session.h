@@ -48,6 +48,8 @@ Result<std::vector<TokenId>> EncodeChat(const Session& session,
 RuntimeOptions RuntimeOptionsOf(const OptionValues& values, const std::string& model_path);
 // The same in another mode, without what it cannot have and nobody asked for.
 void UseMode(const OptionValues& values, Mode mode, RuntimeOptions& options);
+// Reads the tokenizer of a folder into `options`, whose model_path names it; files have their own.
+Status TakeFolderTokenizer(RuntimeOptions* options);
 // Requires: the command has the sampling options. Errors: --logit-bias. Draws a seed for --seed -1.
 Result<SamplingParams> SamplingOf(const OptionValues& values);
 WeightChoice WeightsOf(const OptionValues& values);
