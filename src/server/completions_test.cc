@@ -173,8 +173,19 @@ TEST(Completions, ChoicesShareTheirPromptAndItsScores) {
   TestServer server;
   const std::string prompt(100, 'q');
   const uint64_t before = server.engine().Metrics().prompt_tokens;
-  const json::value body = Completion(
-      server, R"("prompt":")" + prompt + R"(","max_tokens":3,"n":4,"echo":true,"logprobs":0)");
+  // All four are with the engine before the first of them has ended its prompt.
+  server.gate().Close();
+  testing::HttpClient client(server.port());
+  client.SendRequest(
+      "POST", kCompletions,
+      R"({"temperature":0,"max_tokens":3,"n":4,"echo":true,"logprobs":0,"prompt":")" + prompt +
+          "\"}");
+  EXPECT_TRUE(testing::Eventually([&] {
+    return testing::Get(server.port(), "/metrics").body.find("\nkvrm_requests_open 1\n") !=
+           std::string::npos;
+  }));
+  server.gate().Open();
+  const json::value body = client.Receive().json();
   EXPECT_EQ(server.engine().Metrics().prompt_tokens - before, 100u + 3u)
       << "three choices compute their last row once more";
   EXPECT_EQ(body.at("usage").at("prompt_tokens").as_int64(), 100);
