@@ -185,8 +185,7 @@ Status Sitting::RunMixed() {
 }
 
 Status Sitting::RunTrace() {
-  KVRM_ASSIGN_OR_RETURN(const LoadJob capacity,
-                        Job(TraceCapacity(std::max(seconds() / 2, 5u), setup_.slots)));
+  KVRM_ASSIGN_OR_RETURN(const LoadJob capacity, Job(TraceCapacity(seconds(), setup_.slots)));
   double rate = 0;
   KVRM_RETURN_IF_ERROR(TokensPerSecond(servers_[0], capacity, &rate));
   const double speed = rate / TraceRate(capacity.traces[0]);

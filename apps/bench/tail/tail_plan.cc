@@ -32,11 +32,13 @@ std::string TraceSource(double speed) {
       kTailTrace, speed);
 }
 
-// Everything is due at once, and as many are open as there are slots.
-std::string CapacityHead(const char* name, const char* api, uint32_t seconds, uint32_t slots) {
+// Everything is due at once, and as many are open as there are slots. The warm-up is for the first
+// prompts, which all stand at the beginning: what follows is the mix that a server is to keep up.
+std::string CapacityHead(const char* name, const char* api, uint32_t seconds, uint32_t warmup,
+                         uint32_t slots) {
   return fmt::format(
       "name = \"{}\"\napi = \"{}\"\nduration-s = {}\nwarmup-s = {}\ndrain-s = 0\nmax-open = {}\n",
-      name, api, seconds, seconds / 3, slots);
+      name, api, seconds, warmup, slots);
 }
 
 }  // namespace
@@ -86,11 +88,13 @@ std::string TraceScenario(uint32_t seconds, double speed) {
 }
 
 std::string MixedCapacity(uint32_t seconds, uint32_t slots) {
-  return CapacityHead("capacity of mixed chat", "chat", seconds, slots) + MixedSources(1000);
+  return CapacityHead("capacity of mixed chat", "chat", seconds, seconds / 3, slots) +
+         MixedSources(1000);
 }
 
 std::string TraceCapacity(uint32_t seconds, uint32_t slots) {
-  return CapacityHead("capacity of Azure conversations", "completions", seconds, slots) +
+  return CapacityHead("capacity of Azure conversations", "completions", seconds, seconds / 2,
+                      slots) +
          TraceSource(1000);
 }
 
