@@ -16,7 +16,6 @@ namespace json = boost::json;
 using testing::HttpAnswer;
 using testing::Post;
 using testing::PostStream;
-using testing::StreamAnswer;
 using testing::TestServer;
 
 constexpr const char* kCompletions = "/v1/completions";
