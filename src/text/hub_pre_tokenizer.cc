@@ -162,7 +162,7 @@ class Reader {
     KVRM_ASSIGN_OR_RETURN(const std::string scheme, hub::String(step, "prepend_scheme"));
     KVRM_ASSIGN_OR_RETURN(const bool splits, hub::Flag(step, "split", true));
     if (blank != kBlank) return hub::NotOffered("Metaspace with " + Shown(blank));
-    if (scheme != "" && scheme != "always" && scheme != "first" && scheme != "never") {
+    if (!scheme.empty() && scheme != "always" && scheme != "first" && scheme != "never") {
       return hub::NotOffered("Metaspace with prepend_scheme " + Shown(scheme));
     }
     spec_.add_space_prefix = scheme.empty() ? old_prefix : scheme != "never";

@@ -303,7 +303,7 @@ Result<ExprPtr> ExprParser::ParsePostfix(ExprPtr base) {
     if (cursor_.TakeIfOp(".")) {
       KVRM_ASSIGN_OR_RETURN(std::string name, cursor_.ExpectName("an attribute's name"));
       if (cursor_.TakeIfOp("(")) {
-        KVRM_ASSIGN_OR_RETURN(base, ParseMethod(std::move(base), std::move(name)));
+        KVRM_ASSIGN_OR_RETURN(base, ParseMethod(std::move(base), name));
       } else {
         KVRM_ASSIGN_OR_RETURN(base, Finish({.kind = ExprKind::kAttribute,
                                             .line = line,

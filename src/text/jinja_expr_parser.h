@@ -107,7 +107,7 @@ class ExprParser {
   Result<ExprPtr> ParseList(std::string_view close, ExprPtr first = nullptr);
   Result<ExprPtr> ParseDict();
   Result<ExprPtr> ParseSubscript(ExprPtr base);
-  Result<ExprPtr> ParseMethod(ExprPtr receiver, std::string name);
+  Result<ExprPtr> ParseMethod(ExprPtr receiver, const std::string& name);
   Result<ExprPtr> ParseTest(ExprPtr input);
   Result<ExprPtr> ParseBinaryLevel(Level next,
                                    std::span<const std::pair<std::string_view, Operator>> ops);

@@ -18,7 +18,7 @@ constexpr std::pair<std::string_view, Pick> kPicks[] = {{"select", Pick::kKeep},
 
 }  // namespace
 
-Result<ExprPtr> ExprParser::ParseMethod(ExprPtr receiver, std::string name) {
+Result<ExprPtr> ExprParser::ParseMethod(ExprPtr receiver, const std::string& name) {
   Expr call{.kind = ExprKind::kBuiltin, .line = cursor_.now().line, .builtin = FindMethod(name)};
   if (call.builtin == nullptr) return cursor_.NotSupported("method " + Quoted(name));
   call.args.push_back(std::move(receiver));
