@@ -45,7 +45,7 @@ std::optional<ApiError> ReadTokenize(const boost::json::object& body, TokenizeRe
     if (name == "parse_special") reader.Bool(name, value, out.parse_special);
     if (name == "with_pieces") reader.Bool(name, value, out.with_pieces);
     if (name == "return_token_strs") reader.Bool(name, value, out.return_token_strs);
-    if (!reader.ok()) return std::move(*reader.error());
+    if (!reader.ok()) return std::move(reader.error());
   }
   if (out.content.has_value() == out.prompt.has_value()) {
     return BadField("prompt", out.prompt ? "is given beside content, one of them is taken"
