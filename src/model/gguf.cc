@@ -169,8 +169,8 @@ Status GgufFile::OrderNames() {
 Result<std::unique_ptr<const GgufFile>> GgufFile::Parse(std::span<const std::byte> bytes,
                                                         std::string name) {
   auto parsed = std::make_unique<ParsedGguf>();
-  const Status status = parsed->Parse(bytes, name);
-  if (!status.ok()) return WithName(name, status.error());
+  const Status status = parsed->Parse(bytes, std::move(name));
+  if (!status.ok()) return WithName(parsed->name(), status.error());
   return std::unique_ptr<const GgufFile>(std::move(parsed));
 }
 
