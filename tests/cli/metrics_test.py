@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import unittest
 import urllib.request
 
@@ -50,12 +51,25 @@ class Metrics(WithRandomModel):
                     url + "/v1/completions", json.dumps({**body, "stream": stream}).encode(),
                     {"Content-Type": "application/json"})
                 urllib.request.urlopen(request, timeout=60).read()
-            text = urllib.request.urlopen(url + "/metrics", timeout=60).read()
+            text = self.settled(url)
         finally:
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=60)
         parsed = subprocess.run([python, "-c", READ], input=text, capture_output=True, check=True)
         return text.decode(), json.loads(parsed.stdout)
+
+    def settled(self, url):
+        """The metrics once the last step is over: a client may have its last token before that."""
+        text, before = b"", None
+        deadline = time.monotonic() + 30
+        while text != before or b"kvrm_output_tokens_total 16\n" not in text:
+            self.assertLess(time.monotonic(), deadline, text.decode())
+            time.sleep(0.1)
+            steps = [line for line in text.splitlines() if line.startswith(b"kvrm_step")]
+            text = urllib.request.urlopen(url + "/metrics", timeout=60).read()
+            before = text if steps == [line for line in text.splitlines()
+                                       if line.startswith(b"kvrm_step")] else None
+        return text
 
     def test_PrometheusReadsEveryLineAndEachNameIsDocumented(self):
         text, families = self.scrape()

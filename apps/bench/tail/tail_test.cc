@@ -120,7 +120,8 @@ TEST(TailScenarios, AreWorkloads) {
     EXPECT_TRUE(workload.ok()) << workload.error().message;
   }
   double rate = 0;
-  for (const Source& source : ParseWorkload(texts[1], "tail", {})->sources) rate += source.rate;
+  const auto mixed = ParseWorkload(texts[1], "tail", {});
+  for (const Source& source : mixed->sources) rate += source.rate;
   EXPECT_NEAR(rate, 1.5, 1e-9);
 }
 
