@@ -24,7 +24,9 @@ void CheckError(const ApiError& error) {
 void CheckRequest(const ParsedRequest& r) {
   KVRM_CHECK(CheckSampling(r.sampling).ok(), "what passes has sampling parameters in range");
   KVRM_CHECK(r.n >= 1 && r.n <= kMaxN, "n in range");
-  KVRM_CHECK(!r.max_tokens || *r.max_tokens >= 1, "at least one token is asked for");
+  const uint32_t fewest = HoldsMessages(r.api) ? 1 : 0;  // a prompt may be scored alone
+  KVRM_CHECK(!r.max_tokens || *r.max_tokens >= fewest,
+             "an answer is asked for, or a prompt's score");
   KVRM_CHECK(!r.max_tokens || r.min_tokens <= *r.max_tokens, "min_tokens <= max_tokens");
   KVRM_CHECK(!r.logprobs || *r.logprobs <= kMaxLogprobs, "logprobs in range");
   KVRM_CHECK(r.timeout_us >= 0 && r.timeout_us <= kMaxTimeoutSeconds * 1'000'000,
