@@ -45,11 +45,11 @@ int RunServe(const OptionValues& values) {
   config.log = [&output, prefix = json ? "" : "kvrm serve: "](std::string_view line) {
     output.Write(prefix + std::string(line));
   };
-  const std::string trace_path = values.Text("frame-trace");
+  const std::string& trace_path = values.Text("frame-trace");
   if (const Status writable = FrameTracer::CheckPath(trace_path); !writable.ok()) {
     return Failed(values, writable.error());
   }
-  const std::string record_path = values.Text("record");
+  const std::string& record_path = values.Text("record");
   if (const Status writable = CheckOutputPath("--record", record_path); !writable.ok()) {
     return Failed(values, writable.error());
   }
