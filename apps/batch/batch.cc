@@ -4,6 +4,7 @@
 
 #include "batch/batch_run.h"
 #include "kvrm/commands.h"
+#include "serve/request_defaults.h"
 #include "session/interrupt.h"
 #include "session/progress_bar.h"
 #include "session/session.h"
@@ -32,6 +33,8 @@ int RunBatch(const OptionValues& values) {
   if (values.positionals().size() != 2) {
     return UsageError(values, "needs two files: requests and answers, IN.jsonl OUT.jsonl");
   }
+  const auto defaults = RequestDefaultsOf(values);
+  if (!defaults.ok()) return UsageError(values, defaults.error().message);
   const std::string& in = values.positionals()[0];
   const std::string& out = values.positionals()[1];
   auto input = BatchInput::Open(in);
@@ -44,7 +47,7 @@ int RunBatch(const OptionValues& values) {
   Engine& engine = *session->runtime->engine;
   bool stopped = false;
   BatchRun run(engine, *session->tokenizer, session->chat_template.get(),
-               ModelIdOf(values, session->model_path), WindowOf(engine));
+               ModelIdOf(values, session->model_path), *defaults, WindowOf(engine));
   const auto counts = run.Run(
       *input, *output, [&stopped] { return stopped = stopped || TakeInterrupt(); },
       ProgressBar("answering"));

@@ -10,9 +10,10 @@ namespace {
 
 constexpr int kQueueFull = 429, kStopping = 503;
 
-ServiceConfig ConfigOf(const std::string& model_id) {
+ServiceConfig ConfigOf(const std::string& model_id, const RequestDefaults& defaults) {
   ServiceConfig config;
   config.model = model_id;
+  config.defaults = defaults;
   return config;
 }
 
@@ -25,10 +26,10 @@ std::optional<ApiError> CheckForBatch(const ParsedRequest& request) {
 }  // namespace
 
 BatchRun::BatchRun(Engine& engine, const Tokenizer& tokenizer, const ChatTemplate* chat_template,
-                   const std::string& model_id, uint32_t window)
+                   const std::string& model_id, const RequestDefaults& defaults, uint32_t window)
     : engine_(engine),
       window_(std::max(1u, window)),
-      service_(ConfigOf(model_id), engine, tokenizer, chat_template, [this] {
+      service_(ConfigOf(model_id, defaults), engine, tokenizer, chat_template, [this] {
         const std::lock_guard<std::mutex> lock(mutex_);
         awake_ = true;
         woken_.notify_one();
@@ -112,7 +113,7 @@ Status BatchRun::Submit(Pending pending, BatchOutput& output) {
   const auto fail = [&](const ApiError& error) {
     return Answer(output, number, custom_id, error.status, ErrorBody(error));
   };
-  auto parsed = ParseRequest(pending.request.api, pending.request.body, service_.config().sampling);
+  auto parsed = ParseRequest(pending.request.api, pending.request.body, service_.config().defaults);
   if (const auto* error = std::get_if<ApiError>(&parsed)) return fail(*error);
   if (const auto error = CheckForBatch(std::get<ParsedRequest>(parsed))) return fail(*error);
   auto prepared = service_.Prepare(std::move(std::get<ParsedRequest>(parsed)));

@@ -30,7 +30,7 @@ class BatchRun final : private GenerationListener {
  public:
   // All outlive the run. `window`: requests submitted and not yet answered, at least 1.
   BatchRun(Engine& engine, const Tokenizer& tokenizer, const ChatTemplate* chat_template,
-           const std::string& model_id, uint32_t window);
+           const std::string& model_id, const RequestDefaults& defaults, uint32_t window);
 
   // Until every line is answered or `interrupted` says true; then what is open is given up and
   // stays unanswered. Calls `progress` with the share of the input that was read. Errors: a file

@@ -76,7 +76,7 @@ class Batch : public ::testing::Test {
       return stop_after > 0 &&
              static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) >= stop_after;
     };
-    BatchRun run(*engine, *tokenizer, chat_template.get(), "copy-model", window);
+    BatchRun run(*engine, *tokenizer, chat_template.get(), "copy-model", {}, window);
     const auto counts = run.Run(*input, *output, enough, {});
     EXPECT_TRUE(counts.ok()) << (counts.ok() ? "" : counts.error().message);
     EXPECT_EQ(engine->Metrics().running + engine->Metrics().queued, 0u);

@@ -109,7 +109,10 @@ constexpr uint32_t kJsonCommands = kGenerate | kInspect | kStepCommands | kBench
 constexpr uint32_t kInProcess = kEngineCommands | kBenchReplay;
 // Those that put a workload on something.
 constexpr uint32_t kLoadCommands = kBenchServe | kBenchReplay;
-constexpr uint32_t kSamplingCommands = kChat | kGenerate;
+// Those whose user says how answers are made, and those that answer requests which may say it.
+constexpr uint32_t kAskingCommands = kChat | kGenerate;
+constexpr uint32_t kAnsweringCommands = kServe | kBatch;
+constexpr uint32_t kSamplingCommands = kAskingCommands | kAnsweringCommands;
 constexpr uint32_t kBenchCommands = kBenchDecode | kBenchPrefill | kBenchOps | kBenchVersus |
                                     kBenchHeart | kLoadCommands | kBenchTail;
 constexpr uint32_t kConfiguredCommands = kModelCommands | kBenchHeart | kBenchServe | kRecordShow;
@@ -146,11 +149,11 @@ constexpr OptionSpec kOptions[] = {
     {"prefix-cache", '\0', "", kChoice, kSetting, false, 0, 0, "on|off", "on", "on|off",
      "keep the keys and values of earlier prompts and answers for requests that begin alike",
      kInProcess},
-    {"ctx", 'c', "--ctx-size", kInt, kSetting, false, 0, kMaxTokens, "", "0", "N",
+    {"ctx", 'c', "--ctx-size --max-model-len", kInt, kSetting, false, 0, kMaxTokens, "", "0", "N",
      "tokens of one sequence; 0: the model's, capped at what fits", kInProcess},
     {"ctx", 'c', "--ctx-size", kInt, kSetting, false, 8, 65536, "", "512", "N",
      "tokens of a window", kEvalPpl},
-    {"slots", '\0', "-np --parallel", kInt, kSetting, false, 1, 256, "", "32", "N",
+    {"slots", '\0', "-np --parallel --max-num-seqs", kInt, kSetting, false, 1, 256, "", "32", "N",
      "sequences that run at once; more requests wait in a queue", kInProcess},
     {"threads", 't', "", kInt, kSetting, false, 0, 256, "", "0", "N",
      "worker threads; 0: the CPUs allowed to this process",
@@ -170,15 +173,18 @@ constexpr OptionSpec kOptions[] = {
     {"chat", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
      "take each prompt as a user's message in the model's chat template", kGenerate},
     {"system", '\0', "-sys --system-prompt", kText, kSetting, false, 0, 0, "", "", "TEXT",
-     "system message of a chat; default: the template's own", kSamplingCommands},
+     "system message of a chat; default: the template's own", kAskingCommands},
     {"max-tokens", 'n', "--predict --n-predict", kInt, kSetting, false, -1, kMaxTokens, "", "128",
      "N", "most tokens to generate; -1 or 0: to the end of the context", kGenerate},
     {"max-tokens", 'n', "--predict --n-predict", kInt, kSetting, false, -1, kMaxTokens, "", "-1",
      "N", "most tokens of an answer; -1 or 0: to the end of the context", kChat},
+    {"max-tokens", 'n', "--predict --n-predict", kInt, kSetting, false, -1, kMaxTokens, "", "-1",
+     "N", "most tokens of an answer whose request names no number; -1 or 0: to the end of the context, of "
+     "/v1/completions 16", kAnsweringCommands},
     {"logprobs", '\0', "", kInt, kInvocation, false, 0, 20, "", "0", "K",
      "with --json: the K likeliest tokens at each place", kGenerate},
     {"ignore-eos", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
-     "go on past the end token", kSamplingCommands},
+     "go on past the end token", kAskingCommands},
     {"frames", '\0', "", kInt, kInvocation, false, 0, kMaxTokens, "", "0", "N",
      "print the frames of the first N steps to standard error", kGenerate},
     {"frame-trace", '\0', "", kText, kInvocation, false, 0, 0, "", "", "FILE.kvft",
@@ -186,11 +192,14 @@ constexpr OptionSpec kOptions[] = {
     {"record", '\0', "", kText, kInvocation, false, 0, 0, "", "", "FILE.kvrec",
      "write everything that decides, token ids of users included, to a record that `kvrm record "
      "replay` runs again (docs/record.md)", kGenerate | kServe},
-    // ---- sampling
+    // ---- sampling: what a request does not say for itself
     {"temp", '\0', "--temperature", kFloat, kSetting, false, 0, 100, "", "0.8", "T",
      "temperature; 0: greedy", kSamplingCommands},
     {"seed", 's', "", kInt, kSetting, false, -1, kMaxInt, "", "0", "S",
-     "seed of the draws: same seed, same text; -1: a fresh one each run", kSamplingCommands},
+     "seed of the draws: same seed, same text; -1: a fresh one each run", kAskingCommands},
+    {"seed", 's', "", kInt, kSetting, false, -1, kMaxInt, "", "-1", "S",
+     "seed of requests that bring none: same seed, same text; -1: a fresh one for each",
+     kAnsweringCommands},
     {"top-k", '\0', "", kInt, kSetting, false, 0, kMaxTokens, "", "40", "N",
      "draw from the N likeliest tokens; 0: off", kSamplingCommands},
     {"top-p", '\0', "", kFloat, kSetting, false, 0.0001, 1, "", "0.95", "P",
@@ -216,7 +225,7 @@ constexpr OptionSpec kOptions[] = {
      "address to listen on", kServe},
     {"port", '\0', "", kInt, kSetting, false, 0, 65535, "", "8080", "N",
      "port to listen on; 0: any free one, printed", kServe},
-    {"alias", '\0', "", kText, kSetting, false, 0, 0, "", "", "NAME",
+    {"alias", 'a', "--served-model-name", kText, kSetting, false, 0, 0, "", "", "NAME",
      "the model's id in answers and /v1/models; default: its file's name", kServe | kBatch},
     {"strict-model", '\0', "", kFlag, kSetting, false, 0, 0, "", "false", "",
      "refuse requests for another model with 404", kServe},
@@ -233,7 +242,7 @@ constexpr OptionSpec kOptions[] = {
     {"log-format", '\0', "", kChoice, kSetting, false, 0, 0, "text|json", "text", "FORMAT",
      "one line a request on standard error: text or JSON", kServe},
     // ---- tokenize, template
-    {"chat-template", '\0', "", kText, kSetting, false, 0, 0, "", "", "FILE|NAME",
+    {"chat-template", '\0', "--chat-template-file", kText, kSetting, false, 0, 0, "", "", "FILE|NAME",
      "chat template in place of the model's own: a Jinja file, or one of chatml, gemma, llama2, "
      "llama3, mistral, phi3, vicuna, zephyr",
      kInProcess | kTemplate},

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "kvrm/commands.h"
+#include "serve/request_defaults.h"
 #include "server/log_output.h"
 #include "server/server.h"
 #include "session/frame_tracer.h"
@@ -35,6 +36,9 @@ int RunServe(const OptionValues& values) {
   if (const auto parsed = ChatTemplate::Parse(*source); !parsed.ok()) {
     return Failed(values, parsed.error());
   }
+  const auto defaults = RequestDefaultsOf(values);
+  if (!defaults.ok()) return UsageError(values, defaults.error().message);
+  config.defaults = *defaults;
   config.drain_timeout = std::chrono::seconds(values.Int("drain-seconds"));
   config.api_keys = values.Texts("api-key");
   config.api_key_file = values.Text("api-key-file");

@@ -134,28 +134,35 @@ Result<LogitBias> ParseLogitBias(const std::string& text) {
                       "': takes a token id and a bias from -100 to 100, as in 15043+1.5");
 }
 
+void SetFloat(const OptionValues& values, std::string_view name, float& out) {
+  if (values.Source(name) != ValueSource::kDefault) out = static_cast<float>(values.Float(name));
+}
+
+// -1 becomes the largest count: everything.
+void SetCount(const OptionValues& values, std::string_view name, uint32_t& out) {
+  if (values.Source(name) != ValueSource::kDefault) out = static_cast<uint32_t>(values.Int(name));
+}
+
 }  // namespace
 
-Result<SamplingParams> SamplingOf(const OptionValues& values) {
-  SamplingParams sampling;
-  sampling.temperature = static_cast<float>(values.Float("temp"));
-  sampling.top_k = static_cast<uint32_t>(values.Int("top-k"));
-  sampling.top_p = static_cast<float>(values.Float("top-p"));
-  sampling.min_p = static_cast<float>(values.Float("min-p"));
-  sampling.typical_p = static_cast<float>(values.Float("typical"));
-  sampling.presence_penalty = static_cast<float>(values.Float("presence-penalty"));
-  sampling.frequency_penalty = static_cast<float>(values.Float("frequency-penalty"));
+Result<SamplingParams> SamplingOf(const OptionValues& values, SamplingParams base) {
+  SetFloat(values, "temp", base.temperature);
+  SetCount(values, "top-k", base.top_k);
+  SetFloat(values, "top-p", base.top_p);
+  SetFloat(values, "min-p", base.min_p);
+  SetFloat(values, "typical", base.typical_p);
+  SetFloat(values, "presence-penalty", base.presence_penalty);
+  SetFloat(values, "frequency-penalty", base.frequency_penalty);
+  SetFloat(values, "repeat-penalty", base.repetition_penalty);
+  SetCount(values, "repeat-last-n", base.repetition_last_n);
   for (const std::string& text : values.Texts("logit-bias")) {
     KVRM_ASSIGN_OR_RETURN(const LogitBias entry, ParseLogitBias(text));
-    sampling.logit_bias.push_back(entry);
+    base.logit_bias.push_back(entry);
   }
-  sampling.repetition_penalty = static_cast<float>(values.Float("repeat-penalty"));
-  // -1 becomes the largest count: everything.
-  sampling.repetition_last_n = static_cast<uint32_t>(values.Int("repeat-last-n"));
   const int64_t seed = values.Int("seed");
-  sampling.seed = seed >= 0 ? static_cast<uint64_t>(seed) : std::random_device{}();
-  KVRM_RETURN_IF_ERROR(CheckSampling(sampling));
-  return sampling;
+  base.seed = seed >= 0 ? static_cast<uint64_t>(seed) : std::random_device{}();
+  KVRM_RETURN_IF_ERROR(CheckSampling(base));
+  return base;
 }
 
 WeightChoice WeightsOf(const OptionValues& values) {

@@ -50,8 +50,9 @@ RuntimeOptions RuntimeOptionsOf(const OptionValues& values, const std::string& m
 void UseMode(const OptionValues& values, Mode mode, RuntimeOptions& options);
 // Reads the tokenizer of a folder into `options`, whose model_path names it; files have their own.
 Status TakeFolderTokenizer(RuntimeOptions* options);
-// Requires: the command has the sampling options. Errors: --logit-bias. Draws a seed for --seed -1.
-Result<SamplingParams> SamplingOf(const OptionValues& values);
+// `base`, changed where the user set an option; the seed always, drawn for --seed -1. Requires: the
+// command has the sampling options. Errors: --logit-bias.
+Result<SamplingParams> SamplingOf(const OptionValues& values, SamplingParams base = {});
 WeightChoice WeightsOf(const OptionValues& values);
 KvFormat KvFormatOf(const OptionValues& values);
 SimdLevel SimdOf(const OptionValues& values);

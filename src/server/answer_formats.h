@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "server/answer_format.h"
 #include "server/json_writer.h"
@@ -20,6 +21,12 @@ std::string MessagesErrorBody(const ApiError& error);
 
 // Key "prompt_progress" and llama-server's object.
 void WriteProgress(JsonWriter& json, const PromptProgress& progress);
+
+// "token", "logprob" and "bytes" of one token, within an object.
+void WriteToken(JsonWriter& json, const std::string& bytes, float logprob);
+
+// An array of tokens, each with its likeliest alternatives, as OpenAI has it.
+void WriteTokenLogprobs(JsonWriter& json, const std::vector<TokenInfo>& tokens);
 
 // Key "timings" and llama-server's object.
 void WriteTimings(JsonWriter& json, const Timings& timings);

@@ -163,7 +163,7 @@ void Generation::NoteToken(Choice& choice, const MailboxEvent& event) {
   choice.num_characters += CountCharacters(info.bytes);
   const size_t wanted = std::min<size_t>(*prepared_.request.logprobs, event.top.size());
   for (size_t i = 0; i < wanted; ++i) {
-    info.top.emplace_back(BytesOf(event.top[i].id), event.top[i].logprob);
+    info.top.push_back({BytesOf(event.top[i].id), event.top[i].logprob, event.top[i].id});
   }
   choice.tokens.push_back(std::move(info));
 }
@@ -216,7 +216,7 @@ void Generation::EchoTokens(Choice& choice, uint32_t prompt) {
       info.logprob = place[0].logprob;
       for (const PromptLogprob& entry : place) {
         if (entry.rank <= *prepared_.request.logprobs) {
-          info.top.emplace_back(entry.bytes, entry.logprob);
+          info.top.push_back({entry.bytes, entry.logprob, entry.id});
         }
       }
     }
@@ -296,6 +296,8 @@ ChoiceResult Generation::ResultOf(const Choice& choice) const {
   }
   result.end = choice.end;
   result.stop_text = choice.text_stream.matched_stop();
+  result.usage = UsageOf(choice);
+  result.timings = TimingsOf(choice);
   return result;
 }
 
@@ -365,27 +367,47 @@ AnswerRecord Generation::Record() const {
   return record;
 }
 
+Usage Generation::UsageOf(const Choice& choice) const {
+  return {.prompt_tokens = prepared_.prompts[choice.sink.index / prepared_.request.n].size(),
+          .completion_tokens = choice.num_tokens,
+          .cached_tokens = choice.timings.cached_tokens};
+}
+
+// Each prompt once, however many choices it has.
 Usage Generation::CurrentUsage() const {
-  Usage usage;
-  for (const auto& prompt : prepared_.prompts) usage.prompt_tokens += prompt.size();
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    usage.completion_tokens += choices_[i]->num_tokens;
-    if (i % prepared_.request.n == 0) usage.cached_tokens += choices_[i]->timings.cached_tokens;
+  Usage sum;
+  for (const auto& choice : choices_) {
+    const Usage usage = UsageOf(*choice);
+    sum.completion_tokens += usage.completion_tokens;
+    if (choice->sink.index % prepared_.request.n != 0) continue;
+    sum.prompt_tokens += usage.prompt_tokens;
+    sum.cached_tokens += usage.cached_tokens;
   }
-  return usage;
+  return sum;
+}
+
+Timings Generation::TimingsOf(const Choice& choice) const {
+  const RequestTimings& t = choice.timings;
+  Timings timings;
+  // What a choice shares with the first one of its prompt was not in the cache before.
+  if (choice.sink.index % prepared_.request.n == 0) timings.cache_n = t.cached_tokens;
+  timings.prompt_n = t.prompt_tokens - std::min(t.prompt_tokens, t.cached_tokens);
+  timings.prompt_ms = static_cast<double>(t.prompt_us) / kUsPerMs;
+  timings.predicted_n = choice.num_tokens;
+  timings.predicted_ms = static_cast<double>(t.decode_us) / kUsPerMs;
+  return timings;
 }
 
 // Counts of all choices together; times of the slowest, since choices run side by side.
 Timings Generation::CurrentTimings() const {
   Timings sum;
   for (const auto& choice : choices_) {
-    const RequestTimings& t = choice->timings;
-    // What a choice shares with the first one of its prompt was not in the cache before.
-    if (choice->sink.index % prepared_.request.n == 0) sum.cache_n += t.cached_tokens;
-    sum.prompt_n += t.prompt_tokens - std::min(t.prompt_tokens, t.cached_tokens);
-    sum.predicted_n += choice->num_tokens;
-    sum.prompt_ms = std::max(sum.prompt_ms, static_cast<double>(t.prompt_us) / kUsPerMs);
-    sum.predicted_ms = std::max(sum.predicted_ms, static_cast<double>(t.decode_us) / kUsPerMs);
+    const Timings one = TimingsOf(*choice);
+    sum.cache_n += one.cache_n;
+    sum.prompt_n += one.prompt_n;
+    sum.predicted_n += one.predicted_n;
+    sum.prompt_ms = std::max(sum.prompt_ms, one.prompt_ms);
+    sum.predicted_ms = std::max(sum.predicted_ms, one.predicted_ms);
   }
   return sum;
 }

@@ -143,6 +143,8 @@ class Generation {
   ChoiceResult ResultOf(const Choice& choice) const;
   void Complete();
   bool IsEndToken(TokenId id) const;
+  Usage UsageOf(const Choice& choice) const;
+  Timings TimingsOf(const Choice& choice) const;
   Usage CurrentUsage() const;
   Timings CurrentTimings() const;
   AnswerTotals Totals() const { return {CurrentUsage(), CurrentTimings()}; }

@@ -12,25 +12,6 @@ namespace http = boost::beast::http;
 
 std::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
 
-// What lets one connection be read as two different request sequences is refused.
-std::optional<ApiError> CheckFraming(const RequestHead& head) {
-  if (head.version() != 11 && head.version() != 10) {
-    return HttpError(505, "only HTTP/1.1 and HTTP/1.0 are spoken here", "bad_version");
-  }
-  const auto hosts = head.count(http::field::host);
-  if (hosts > 1 || (hosts == 0 && head.version() == 11)) {
-    return HttpError(400, "Host: must be given once, not " + std::to_string(hosts) + " times",
-                     "bad_host");
-  }
-  if (head.count(http::field::transfer_encoding) > 1 ||
-      (head.count(http::field::transfer_encoding) == 1 &&
-       (head.version() == 10 ||
-        !beast::iequals(head[http::field::transfer_encoding], "chunked")))) {
-    return HttpError(400, "Transfer-Encoding: only chunked is taken", "bad_transfer_encoding");
-  }
-  return std::nullopt;
-}
-
 // A web page can point a name of its own at 127.0.0.1 and then read answers as its own origin's
 // (DNS rebinding); its requests carry that name.
 std::optional<ApiError> CheckHost(const RequestHead& head, std::string_view served) {
@@ -95,6 +76,29 @@ std::optional<ApiError> CheckContent(const RequestHead& head) {
 
 }  // namespace
 
+std::optional<ApiError> CheckFraming(const RequestHead& head) {
+  if (head.version() != 11 && head.version() != 10) {
+    return HttpError(505, "only HTTP/1.1 and HTTP/1.0 are spoken here", "bad_version");
+  }
+  const auto hosts = head.count(http::field::host);
+  if (hosts > 1 || (hosts == 0 && head.version() == 11)) {
+    return HttpError(400, "Host: must be given once, not " + std::to_string(hosts) + " times",
+                     "bad_host");
+  }
+  if (head.count(http::field::transfer_encoding) > 1 ||
+      (head.count(http::field::transfer_encoding) == 1 &&
+       (head.version() == 10 ||
+        !beast::iequals(head[http::field::transfer_encoding], "chunked")))) {
+    return HttpError(400, "Transfer-Encoding: only chunked is taken", "bad_transfer_encoding");
+  }
+  const std::string_view length = View(head[http::field::content_length]);
+  if (head.count(http::field::content_length) > 1 ||
+      length.find_first_not_of("0123456789") != std::string_view::npos) {
+    return HttpError(400, "Content-Length: must be one number, given once", "bad_content_length");
+  }
+  return std::nullopt;
+}
+
 RequestFacts ReadFacts(const RequestHead& head, const HeadPolicy& policy) {
   RequestFacts facts;
   facts.match = MatchRoute(View(head.target()));
@@ -119,7 +123,6 @@ bool IsAllowedPreflight(const RequestHead& head, const RequestFacts& facts) {
 
 std::optional<ApiError> CheckHead(const RequestHead& head, const RequestFacts& facts,
                                   ServerPhase phase, const HeadPolicy& policy) {
-  if (auto error = CheckFraming(head)) return error;
   if (policy.loopback_only) {
     if (auto error = CheckHost(head, policy.served_host)) return error;
   }

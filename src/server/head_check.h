@@ -43,8 +43,12 @@ struct RequestFacts {
 // All but keep_alive.
 RequestFacts ReadFacts(const RequestHead& head, const HeadPolicy& policy);
 
-// Nothing when the request may go on: framing, host, key, path, method, phase, content, in that
-// order.
+// What lets one connection be read as two different request sequences: nobody can tell where such a
+// request ends, so none may follow it.
+std::optional<ApiError> CheckFraming(const RequestHead& head);
+
+// Nothing when the request may go on: host, key, path, method, phase, content, in that order.
+// Requires: its framing is sound.
 std::optional<ApiError> CheckHead(const RequestHead& head, const RequestFacts& facts,
                                   ServerPhase phase, const HeadPolicy& policy);
 

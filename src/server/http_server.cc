@@ -182,7 +182,7 @@ void HttpServer::OnAccept(const boost::system::error_code& ec, Tcp::socket socke
 void HttpServer::Prepare(Api api, std::optional<uint32_t> key, std::string body,
                          std::function<void(Prepared)> done) {
   net::post(preparing_, [this, api, key, body = std::move(body), done = std::move(done)]() mutable {
-    auto parsed = ParseRequest(api, body, config_.sampling);
+    auto parsed = ParseRequest(api, body, config_.defaults);
     body = {};
     Prepared result;
     if (auto* error = std::get_if<ApiError>(&parsed)) {
@@ -352,7 +352,7 @@ void Server::Attach(Engine& engine, const Tokenizer& tokenizer, const ChatTempla
   ServiceConfig service;
   service.model = SanitizeUtf8(state_->config.alias.empty() ? model_id : state_->config.alias);
   service.strict_model = state_->config.strict_model;
-  service.sampling = state_->config.sampling;
+  service.defaults = state_->config.defaults;
   service.stall_us =
       std::chrono::duration_cast<std::chrono::microseconds>(state_->config.stall_timeout).count();
   service.created_s = std::chrono::duration_cast<std::chrono::seconds>(

@@ -87,6 +87,10 @@ void HttpSession::OnHead(const Error& ec) {
   const auto& head = parser_->get();
   BeginRequest(ReadFacts(head, server_.head_policy()));
   facts_.keep_alive = head.keep_alive();
+  if (auto error = CheckFraming(head)) {
+    facts_.keep_alive = false;
+    return RespondError(*error);
+  }
   if (auto error = CheckHead(head, facts_, server_.phase(), server_.head_policy())) {
     // An unread body would be taken for the next request.
     if (!parser_->is_done()) facts_.keep_alive = false;

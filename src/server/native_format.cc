@@ -1,6 +1,8 @@
 // llama-server's /completion. Texts of a stream come as `content`; everything else with the last
-// event, which has `stop` true. There is no [DONE].
+// event of each prompt, which has `stop` true. There is no [DONE]. The answer to several prompts is
+// an array, each entry with the counts of its own.
 #include <utility>
+#include <vector>
 
 #include "server/answer_formats.h"
 #include "text/text_stream.h"
@@ -47,7 +49,7 @@ class NativeFormat final : public AnswerFormat {
   }
   void Text(std::string& out, uint32_t index, std::string_view text,
             const std::vector<TokenInfo>* logprobs, const Usage*) override {
-    if (text.find('\n') != std::string_view::npos) has_new_line_ = true;
+    NoteNewLine(index, text);
     out += "data: ";
     JsonWriter json(out);
     json.BeginObject().Key("index").Uint(index).Key("content").String(text);
@@ -58,21 +60,32 @@ class NativeFormat final : public AnswerFormat {
     out += "\n\n";
   }
   void Finish(std::string& out, const ChoiceResult& result, const Usage*,
-              const AnswerTotals* totals) override {
+              const AnswerTotals*) override {
     out += "data: ";
-    WriteResult(out, result, totals == nullptr ? AnswerTotals() : *totals);
+    JsonWriter json(out);
+    WriteResult(json, result);
     out += "\n\n";
   }
   void End(std::string&, const AnswerTotals&) override {}
   void Fail(std::string& out, const ApiError& error) override { AppendErrorEvent(out, error); }
-  std::string Whole(std::span<const ChoiceResult> results, const AnswerTotals& totals) override {
-    has_new_line_ = results[0].text.find('\n') != std::string::npos;
+  std::string Whole(std::span<const ChoiceResult> results, const AnswerTotals&) override {
     std::string out;
-    WriteResult(out, results[0], totals);
+    JsonWriter json(out);
+    if (results.size() > 1) json.BeginArray();
+    for (const ChoiceResult& result : results) {
+      NoteNewLine(result.index, result.text);
+      WriteResult(json, result);
+    }
+    if (results.size() > 1) json.EndArray();
     return out;
   }
 
  private:
+  void NoteNewLine(uint32_t index, std::string_view text) {
+    if (index >= has_new_line_.size()) has_new_line_.resize(index + 1);
+    if (text.find('\n') != std::string_view::npos) has_new_line_[index] = true;
+  }
+
   void WriteTokens(JsonWriter& json, const std::vector<TokenInfo>* tokens) const {
     json.Key("tokens").BeginArray();
     if (return_tokens_ && tokens != nullptr) {
@@ -81,22 +94,19 @@ class NativeFormat final : public AnswerFormat {
     json.EndArray();
   }
 
-  static void WriteToken(JsonWriter& json, const std::string& bytes, float logprob) {
-    json.Key("token").String(SanitizeUtf8(bytes)).Key("bytes").BeginArray();
-    for (const char c : bytes) json.Uint(static_cast<unsigned char>(c));
-    json.EndArray().Key("logprob").Float(logprob);
+  static void WriteLikely(JsonWriter& json, TokenId id, const std::string& bytes, float logprob) {
+    json.BeginObject().Key("id").Int(id);
+    WriteToken(json, bytes, logprob);
   }
 
   void WriteProbabilities(JsonWriter& json, const std::vector<TokenInfo>* tokens) const {
     if (!probabilities_ || tokens == nullptr) return;
     json.Key("completion_probabilities").BeginArray();
     for (const TokenInfo& token : *tokens) {
-      json.BeginObject().Key("id").Int(token.id);
-      WriteToken(json, token.bytes, token.logprob);
+      WriteLikely(json, token.id, token.bytes, token.logprob);
       json.Key("top_logprobs").BeginArray();
-      for (const auto& [bytes, logprob] : token.top) {
-        json.BeginObject();
-        WriteToken(json, bytes, logprob);
+      for (const LikelyToken& other : token.top) {
+        WriteLikely(json, other.id, other.bytes, other.logprob);
         json.EndObject();
       }
       json.EndArray().EndObject();
@@ -115,9 +125,9 @@ class NativeFormat final : public AnswerFormat {
     json.EndArray().Key("stream").Bool(stream_).EndObject();
   }
 
-  void WriteResult(std::string& out, const ChoiceResult& result, const AnswerTotals& totals) const {
-    JsonWriter json(out);
-    const Usage& usage = totals.usage;
+  void WriteResult(JsonWriter& json, const ChoiceResult& result) const {
+    const Usage& usage = result.usage;
+    const bool has_new_line = result.index < has_new_line_.size() && has_new_line_[result.index];
     json.BeginObject().Key("index").Uint(result.index).Key("content").String(result.text);
     WriteTokens(json, result.logprobs);
     json.Key("stop").Bool(true).Key("model").String(head_.model);
@@ -125,11 +135,11 @@ class NativeFormat final : public AnswerFormat {
     json.Key("tokens_evaluated").Uint(usage.prompt_tokens);
     json.Key("tokens_cached").Uint(usage.prompt_tokens + usage.completion_tokens);
     WriteSettings(json);
-    json.Key("has_new_line").Bool(has_new_line_).Key("truncated").Bool(false);
+    json.Key("has_new_line").Bool(has_new_line).Key("truncated").Bool(false);
     json.Key("stop_type").String(StopType(result.end));
     json.Key("stopping_word").String(result.stop_text);
     WriteProbabilities(json, result.logprobs);
-    WriteTimings(json, totals.timings);
+    WriteTimings(json, result.timings);
     json.EndObject();
   }
 
@@ -138,7 +148,7 @@ class NativeFormat final : public AnswerFormat {
   const std::optional<uint32_t> max_tokens_;
   const std::vector<std::string> stop_;
   const bool stream_, return_tokens_, probabilities_;
-  bool has_new_line_ = false;
+  std::vector<bool> has_new_line_;  // [choices], as far as something came
 };
 
 }  // namespace

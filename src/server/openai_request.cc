@@ -48,7 +48,9 @@ const RequestReader::ReadField RequestReader::kFields[] = {
     {"logprobs", kChatOnly, &RequestReader::ChatLogprobs},
     {"logprobs", kCompletionsOnly, &RequestReader::CompletionLogprobs},
     {"n_probs", kRaw, &RequestReader::CompletionLogprobs},
-    {"top_logprobs", kChatOnly, &RequestReader::TopLogprobs},
+    {"top_logprobs", kChatOnly | kResponsesOnly, &RequestReader::TopLogprobs},
+    {"include", kResponsesOnly, &RequestReader::Include},
+    {"metadata", kResponsesOnly, &RequestReader::Metadata},
     {"timeout", kAll, &RequestReader::Timeout},
     {"priority", kAll, &RequestReader::Priority},
     {"return_progress", kAll, &RequestReader::ReturnProgress},
@@ -102,6 +104,7 @@ void RequestReader::NoteUnknown(std::string name) {
 
 // What only shows once all fields are known.
 void RequestReader::CheckWhole() {
+  if (!out_.max_tokens) out_.max_tokens = default_max_tokens_;
   if (HoldsMessages(out_.api)) {
     CheckMessages();
   } else {
@@ -123,10 +126,19 @@ void RequestReader::CheckWhole() {
 
 void RequestReader::CheckMessages() {
   const std::string_view field = out_.api == Api::kResponses ? "input" : "messages";
-  if (out_.messages.empty()) reader_.Fail(field, "is missing, at least one message is needed");
+  if (out_.messages.empty()) {
+    reader_.Fail(field, "is missing, at least one message is needed");
+    return;
+  }
+  if (out_.api == Api::kMessages && out_.messages.back().role == "assistant") {
+    reader_.NotOffered(PathOf(field, out_.messages.size() - 1),
+                       "an answer that goes on from an assistant's message");
+  }
   if (system_) out_.messages.insert(out_.messages.begin(), {"system", std::move(*system_)});
   if (top_logprobs_ && !chat_logprobs_.value_or(false) && *top_logprobs_ > 0) {
-    reader_.Fail("top_logprobs", "needs \"logprobs\": true");
+    reader_.Fail("top_logprobs", out_.api == Api::kResponses
+                                     ? "needs \"include\": [\"message.output_text.logprobs\"]"
+                                     : "needs \"logprobs\": true");
   }
   if (chat_logprobs_.value_or(false)) out_.logprobs = top_logprobs_.value_or(0);
   // Its stream opens with the prompt's length.
@@ -136,14 +148,10 @@ void RequestReader::CheckMessages() {
 void RequestReader::CheckPrompts() {
   if (out_.prompts.empty()) reader_.Fail("prompt", "is missing");
   if (out_.api == Api::kNative) {
-    if (out_.prompts.size() > 1) {
-      reader_.Fail("prompt", std::to_string(out_.prompts.size()) +
-                                 " prompts, one is taken here; /v1/completions takes several");
-    }
     if (out_.return_tokens && !out_.logprobs) out_.logprobs = 0;
-    return;
+  } else if (!out_.max_tokens) {
+    out_.max_tokens = kDefaultCompletionTokens;
   }
-  if (!out_.max_tokens) out_.max_tokens = kDefaultCompletionTokens;
   if (out_.prompts.size() * out_.n > kMaxChoices) {
     reader_.Fail("n", std::to_string(out_.prompts.size()) + " prompts times n " +
                           std::to_string(out_.n) + " is above the limit of " +
@@ -175,15 +183,11 @@ void RequestReader::Message(const std::string& path, const Value& v) {
     reader_.WrongType(path, "an object with role and content", v);
     return;
   }
-  ChatMessage message;
-  // Items of `input` may be no messages: they are named before what a message would lack.
-  if (const Value* type = object->if_contains("type");
-      type != nullptr && type->is_string() && type->get_string() != "message") {
-    reader_.NotOffered(PathOf(path, "type"), "items other than messages");
-    return;
-  }
+  // What is not offered is named before what a message would lack.
+  CheckOffered(path, *object);
   if (!object->contains("role")) reader_.Fail(PathOf(path, "role"), "is missing");
   if (!object->contains("content")) reader_.Fail(PathOf(path, "content"), "is missing");
+  ChatMessage message;
   for (const auto& member : *object) {
     MessageField(path, std::string_view(member.key().data(), member.key().size()), member.value(),
                  message);
@@ -192,23 +196,42 @@ void RequestReader::Message(const std::string& path, const Value& v) {
   out_.messages.push_back(std::move(message));
 }
 
+// Calls of tools come without content, their results with another role; items of `input` may be no
+// messages at all.
+void RequestReader::CheckOffered(const std::string& path, const boost::json::object& message) {
+  const auto text = [&message](std::string_view key) -> std::string_view {
+    const Value* v = message.if_contains(key);
+    if (v == nullptr || !v->is_string()) return {};
+    return {v->get_string().data(), v->get_string().size()};
+  };
+  if (const auto type = text("type"); !type.empty() && type != "message") {
+    reader_.NotOffered(PathOf(path, "type"), "items other than messages");
+  }
+  if (const auto role = text("role"); role == "tool" || role == "function") {
+    reader_.NotOffered(PathOf(path, "role"), "messages of tools");
+  }
+  for (const std::string_view key : {"tool_calls", "function_call", "audio"}) {
+    const Value* v = message.if_contains(key);
+    if (v != nullptr && !v->is_null() && !IsEmptyValue(*v)) reader_.NotOffered(PathOf(path, key));
+  }
+}
+
 void RequestReader::MessageField(const std::string& path, std::string_view key, const Value& v,
                                  ChatMessage& message) {
+  constexpr std::string_view kNoEffect[] = {"tool_calls", "function_call", "audio",
+                                            "refusal",    "name",          "type",
+                                            "id",         "status",        "tool_call_id"};
   const std::string field = PathOf(path, key);
   if (key == "role") {
     if (!reader_.String(field, v, message.role)) return;
     if (message.role == "developer") message.role = "system";
-    if (message.role == "tool" || message.role == "function") {
-      reader_.NotOffered(field, "messages of tools");
-    } else if (message.role != "system" && message.role != "user" && message.role != "assistant") {
+    if (message.role != "system" && message.role != "user" && message.role != "assistant") {
       reader_.Fail(field,
                    Quoted(message.role) + " is unknown; known: system, developer, user, assistant");
     }
   } else if (key == "content") {
     Content(field, v, message.content);
-  } else if (key == "tool_calls" || key == "function_call" || key == "audio") {
-    if (!v.is_null() && !IsEmptyValue(v)) reader_.NotOffered(field);
-  } else if (key != "name" && key != "refusal" && key != "type" && key != "id" && key != "status") {
+  } else if (std::find(std::begin(kNoEffect), std::end(kNoEffect), key) == std::end(kNoEffect)) {
     NoteUnknown("messages[]." + std::string(key));
   }
 }
@@ -261,6 +284,51 @@ void RequestReader::ContentPart(const std::string& path, const Value& v, std::st
 void RequestReader::System(std::string_view name, const Value& v) {
   system_.emplace();
   Content(std::string(name), v, *system_);
+  if (out_.api == Api::kResponses) out_.instructions = *system_;
+}
+
+// What comes back in the response beside what always does.
+void RequestReader::Include(std::string_view name, const Value& v) {
+  const auto* list = v.if_array();
+  if (list == nullptr) {
+    reader_.WrongType(name, "an array of texts", v);
+    return;
+  }
+  for (size_t i = 0; i < list->size() && reader_.ok(); ++i) {
+    std::string what;
+    if (!reader_.String(PathOf(name, i), (*list)[i], what)) return;
+    if (what == "message.output_text.logprobs") {
+      chat_logprobs_ = true;
+    } else {
+      reader_.NotOffered(PathOf(name, i), Quoted(what));
+    }
+  }
+}
+
+// Repeated in the response: at most so many pairs of texts, as OpenAI bounds them.
+void RequestReader::Metadata(std::string_view name, const Value& v) {
+  const auto* pairs = v.if_object();
+  if (pairs == nullptr) {
+    reader_.WrongType(name, "an object of texts", v);
+    return;
+  }
+  if (pairs->size() > kMaxMetadata) {
+    reader_.Fail(name, std::to_string(pairs->size()) + " entries, at most " +
+                           std::to_string(kMaxMetadata) + " are taken");
+  }
+  for (const auto& member : *pairs) {
+    const std::string_view key(member.key().data(), member.key().size());
+    std::string text;
+    if (!reader_.String(PathOf(name, key), member.value(), text)) return;
+    if (key.size() > kMaxMetadataKeyBytes || text.size() > kMaxMetadataBytes) {
+      reader_.Fail(PathOf(name, key), std::to_string(key.size()) + " and " +
+                                          std::to_string(text.size()) + " bytes, at most " +
+                                          std::to_string(kMaxMetadataKeyBytes) + " and " +
+                                          std::to_string(kMaxMetadataBytes) + " are taken");
+      return;
+    }
+    out_.metadata.emplace_back(key, std::move(text));
+  }
 }
 
 // `input`: one user message as text, or a list of messages.
@@ -342,7 +410,7 @@ void RequestReader::N(std::string_view name, const Value& v) {
 }
 
 std::variant<ParsedRequest, ApiError> ParseRequest(Api api, std::string_view body,
-                                                   const SamplingParams& defaults) {
+                                                   const RequestDefaults& defaults) {
   JsonBody parsed;
   if (auto error = parsed.Parse(body)) return std::move(*error);
   return RequestReader(api, defaults).Read(parsed.object());

@@ -17,9 +17,11 @@ namespace kvrm {
 
 class RequestReader {
  public:
-  RequestReader(Api api, const SamplingParams& defaults) {
+  RequestReader(Api api, const RequestDefaults& defaults)
+      : default_max_tokens_(defaults.max_tokens) {
     out_.api = api;
-    out_.sampling = defaults;
+    out_.sampling = defaults.sampling;
+    out_.seed = defaults.seed;
   }
 
   std::variant<ParsedRequest, ApiError> Read(const boost::json::object& body);
@@ -45,6 +47,7 @@ class RequestReader {
   void Model(std::string_view name, const Value& v);
   void Messages(std::string_view name, const Value& v);
   void Message(const std::string& path, const Value& v);
+  void CheckOffered(const std::string& path, const boost::json::object& message);
   void MessageField(const std::string& path, std::string_view key, const Value& v,
                     ChatMessage& message);
   void Content(const std::string& path, const Value& v, std::string& text);
@@ -52,6 +55,8 @@ class RequestReader {
   void PromptField(std::string_view name, const Value& v);
   void System(std::string_view name, const Value& v);
   void Input(std::string_view name, const Value& v);
+  void Include(std::string_view name, const Value& v);
+  void Metadata(std::string_view name, const Value& v);
   void Timeout(std::string_view name, const Value& v);
   void Priority(std::string_view name, const Value& v);
   void ReturnProgress(std::string_view name, const Value& v);
@@ -77,14 +82,17 @@ class RequestReader {
   void PresencePenalty(std::string_view name, const Value& v);
   void FrequencyPenalty(std::string_view name, const Value& v);
   void LogitBiases(std::string_view name, const Value& v);
+  void LogitBiasPair(const std::string& path, const Value& v);
+  bool AddLogitBias(const std::string& path, TokenId id, const Value& v);
   void Seed(std::string_view name, const Value& v);
   void ChatLogprobs(std::string_view name, const Value& v);
   void TopLogprobs(std::string_view name, const Value& v);
   void CompletionLogprobs(std::string_view name, const Value& v);
 
+  const std::optional<uint32_t> default_max_tokens_;
   JsonReader reader_;
   ParsedRequest out_;
-  std::optional<bool> chat_logprobs_;
+  std::optional<bool> chat_logprobs_;  // asked for, as the chat or the responses say it
   std::optional<uint32_t> top_logprobs_;
   std::optional<float> repetition_penalty_;  // by either name
   std::optional<std::string> system_;        // kResponses, kMessages: apart from the messages

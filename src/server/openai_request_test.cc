@@ -169,35 +169,47 @@ TEST(OpenAiRequest, WrongTypesNameThePath) {
   EXPECT_EQ(Bad(Parse(Api::kCompletions, R"({"prompt":["a",[1]],"x":0)")).code, "invalid_json");
 }
 
-// What is known and not offered passes when it asks for nothing, and is refused otherwise.
-TEST(OpenAiRequest, WhatIsNotOfferedIsRefusedUnlessItAsksForNothing) {
-  const std::pair<const char*, const char*> cases[] = {
-      {R"("tools":[])", R"("tools":[{"type":"function"}])"},
-      {R"("tool_choice":"auto")", R"("tool_choice":"required")"},
-      {R"("response_format":{"type":"text"})", R"("response_format":{"type":"json_object"})"},
-      {R"("best_of":1)", R"("best_of":2)"},
-      {R"("suffix":"")", R"("suffix":"x")"},
-      {R"("echo":false)", R"("echo":true)"},  // of a chat
-      {R"("modalities":["text"])", R"("modalities":["text","audio"])"},
-      {R"("audio":null)", R"("audio":{"voice":"x"})"},
-      {R"("skip_special_tokens":true)", R"("skip_special_tokens":false)"},
-      {R"("grammar":"")", R"("grammar":"root ::= x")"},
-      {R"("chat_template_kwargs":{})", R"("chat_template_kwargs":{"enable_thinking":false})"},
+TEST(OpenAiRequest, UnknownRolesAreRefused) {
+  EXPECT_EQ(Bad(Parse(Api::kChat, R"({"messages":[{"role":"wizard","content":"x"}]})")).param,
+            "messages[0].role");
+}
+
+TEST(OpenAiRequest, LogitBiasesComeAsAnObjectOrAsPairs) {
+  const auto biases = [](const std::string& json) {
+    return Good(Parse(Api::kNative, Completion("\"logit_bias\":" + json))).sampling.logit_bias;
   };
-  for (const auto& [nothing, something] : cases) {
-    Good(Parse(Api::kChat, Chat(nothing)));
-    const ApiError error = Bad(Parse(Api::kChat, Chat(something)));
-    EXPECT_EQ(error.code, "unsupported_parameter") << something;
-    EXPECT_FALSE(error.param.empty()) << something;
+  for (const char* json : {R"({"7":1.5,"50":-100})", "[[7,1.5],[50,false]]"}) {
+    const auto list = biases(json);
+    ASSERT_EQ(list.size(), 2u) << json;
+    EXPECT_EQ(list[0].id, 7);
+    EXPECT_EQ(list[0].bias, 1.5f);
+    EXPECT_EQ(list[1].id, 50);
+    EXPECT_EQ(list[1].bias, -100.0f);
   }
-  const char* const parts[] = {"image_url", "input_audio", "file", "video_url"};
-  for (const char* type : parts) {
-    const ApiError error = Bad(Parse(Api::kChat, R"({"messages":[{"role":"user","content":
-      [{"type":")" + std::string(type) + R"(","image_url":{"url":"data:"}}]}]})"));
-    EXPECT_EQ(error.code, "unsupported_parameter") << type;
+  for (const auto& [json, path] : {std::pair{"7", "logit_bias"},
+                                   {"[7]", "logit_bias[0]"},
+                                   {"[[7]]", "logit_bias[0]"},
+                                   {"[[7,1],[-1,1]]", "logit_bias[1][0]"},
+                                   {"[[7,true]]", "logit_bias[0][1]"},
+                                   {R"({"7":101})", "logit_bias.7"}}) {
+    EXPECT_EQ(Bad(Parse(Api::kNative, Completion("\"logit_bias\":" + std::string(json)))).param,
+              path);
   }
-  Bad(Parse(Api::kChat, R"({"messages":[{"role":"tool","content":"x"}]})"));
-  Bad(Parse(Api::kChat, R"({"messages":[{"role":"wizard","content":"x"}]})"));
+}
+
+TEST(OpenAiRequest, MetadataOfResponsesIsBoundedText) {
+  const auto parse = [](const std::string& json) {
+    return Parse(Api::kResponses, R"({"input":"a","metadata":)" + json + "}");
+  };
+  const auto r = Good(parse(R"({"run":"7","who":"me"})"));
+  ASSERT_EQ(r.metadata.size(), 2u);
+  EXPECT_EQ(r.metadata[0], std::pair(std::string("run"), std::string("7")));
+  EXPECT_EQ(Bad(parse(R"({"run":7})")).param, "metadata.run");
+  EXPECT_EQ(Bad(parse("[]")).param, "metadata");
+  std::string many = R"({"k":"v")";
+  for (uint32_t i = 0; i < kMaxMetadata; ++i) many += ",\"" + std::to_string(i) + "\":\"v\"";
+  EXPECT_EQ(Bad(parse(many + "}")).param, "metadata");
+  Bad(parse("{\"k\":\"" + std::string(kMaxMetadataBytes + 1, 'v') + "\"}"));
 }
 
 TEST(OpenAiRequest, UnknownFieldsAreNotedOnceAndBounded) {
@@ -235,6 +247,32 @@ TEST(OpenAiRequest, BoundsHoldAtTheirEdges) {
   Good(Parse(Api::kChat, Chat(R"("min_tokens":4,"max_tokens":4)")));
   Bad(Parse(Api::kChat, Chat(R"("max_tokens":4,"max_completion_tokens":5)")));
   Good(Parse(Api::kChat, Chat(R"("max_tokens":4,"max_completion_tokens":4)")));
+}
+
+TEST(OpenAiRequest, FieldsThatARequestLeavesOutTakeTheServersDefaults) {
+  RequestDefaults defaults;
+  defaults.sampling.temperature = 0.25f;
+  defaults.sampling.top_k = 7;
+  defaults.seed = 5;
+  defaults.max_tokens = 9;
+  const auto parse = [&](Api api, const std::string& body) {
+    return Good(ParseRequest(api, body, defaults));
+  };
+  for (const auto& [api, body] : {std::pair{Api::kChat, Chat(R"("top_k":null,"seed":null)")},
+                                  {Api::kCompletions, std::string(R"({"prompt":"a"})")},
+                                  {Api::kNative, std::string(R"({"prompt":"a"})")},
+                                  {Api::kResponses, std::string(R"({"input":"a"})")}}) {
+    const auto r = parse(api, body);
+    EXPECT_EQ(r.sampling.temperature, 0.25f);
+    EXPECT_EQ(r.sampling.top_k, 7u);
+    EXPECT_EQ(r.seed, 5u);
+    EXPECT_EQ(r.max_tokens, 9u);
+  }
+  const auto r = parse(Api::kChat, Chat(R"("temperature":1,"top_k":0,"seed":-1,"max_tokens":-1)"));
+  EXPECT_EQ(r.sampling.temperature, 1.0f);
+  EXPECT_EQ(r.sampling.top_k, 0u);
+  EXPECT_FALSE(r.seed) << "drawn, although the server has a seed";
+  EXPECT_FALSE(r.max_tokens) << "to the context's end";
 }
 
 // ---- field reports

@@ -26,30 +26,6 @@ void WriteUsage(JsonWriter& json, const Usage& usage) {
   json.EndObject();
 }
 
-// "token", "logprob", "bytes" of one token, within an object.
-void WriteToken(JsonWriter& json, const std::string& bytes, float logprob) {
-  json.Key("token").String(SanitizeUtf8(bytes)).Key("logprob").Float(logprob);
-  json.Key("bytes").BeginArray();
-  for (const char c : bytes) json.Uint(static_cast<unsigned char>(c));
-  json.EndArray();
-}
-
-void WriteChatLogprobs(JsonWriter& json, const std::vector<TokenInfo>& tokens) {
-  json.BeginObject().Key("content").BeginArray();
-  for (const auto& token : tokens) {
-    json.BeginObject();
-    WriteToken(json, token.bytes, token.logprob);
-    json.Key("top_logprobs").BeginArray();
-    for (const auto& [bytes, logprob] : token.top) {
-      json.BeginObject();
-      WriteToken(json, bytes, logprob);
-      json.EndObject();
-    }
-    json.EndArray().EndObject();
-  }
-  json.EndArray().EndObject();
-}
-
 // Two tokens may have the same text: the map keeps the likelier. The produced token always stands
 // in it, with the very number of token_logprobs: evaluation harnesses compare the two for equality.
 void WriteTopMap(JsonWriter& json, const TokenInfo& token) {
@@ -64,7 +40,7 @@ void WriteTopMap(JsonWriter& json, const TokenInfo& token) {
       same->second = std::max(same->second, logprob);
     }
   };
-  for (const auto& [bytes, logprob] : token.top) add(bytes, logprob);
+  for (const LikelyToken& other : token.top) add(other.bytes, other.logprob);
   add(token.bytes, token.logprob);
   json.BeginObject();
   for (const auto& [text, logprob] : entries) json.Key(text).Float(logprob);
@@ -103,7 +79,9 @@ void WriteLogprobs(JsonWriter& json, Api api, const std::vector<TokenInfo>* toke
   if (tokens == nullptr) {
     json.Null();
   } else if (api == Api::kChat) {
-    WriteChatLogprobs(json, *tokens);
+    json.BeginObject().Key("content");
+    WriteTokenLogprobs(json, *tokens);
+    json.EndObject();
   } else {
     WriteCompletionLogprobs(json, *tokens);
   }
@@ -160,6 +138,29 @@ void EndChunk(JsonWriter& json, std::string& out, bool usage_null, const Usage* 
 }
 
 }  // namespace
+
+void WriteToken(JsonWriter& json, const std::string& bytes, float logprob) {
+  json.Key("token").String(SanitizeUtf8(bytes)).Key("logprob").Float(logprob);
+  json.Key("bytes").BeginArray();
+  for (const char c : bytes) json.Uint(static_cast<unsigned char>(c));
+  json.EndArray();
+}
+
+void WriteTokenLogprobs(JsonWriter& json, const std::vector<TokenInfo>& tokens) {
+  json.BeginArray();
+  for (const TokenInfo& token : tokens) {
+    json.BeginObject();
+    WriteToken(json, token.bytes, token.logprob);
+    json.Key("top_logprobs").BeginArray();
+    for (const LikelyToken& other : token.top) {
+      json.BeginObject();
+      WriteToken(json, other.bytes, other.logprob);
+      json.EndObject();
+    }
+    json.EndArray().EndObject();
+  }
+  json.EndArray();
+}
 
 void WriteTimings(JsonWriter& json, const Timings& t) {
   json.Key("timings").BeginObject();

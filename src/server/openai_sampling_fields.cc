@@ -167,32 +167,61 @@ void RequestReader::FrequencyPenalty(std::string_view name, const Value& v) {
                  out_.sampling.frequency_penalty);
 }
 
-// {"50256": -100, ...}. Whether an id is in the vocabulary is checked where that is known (B042).
+// {"50256": -100, ...}, or llama-server's [[50256, -100], [7, false], ...]. Whether an id is in the
+// vocabulary is checked where that is known (B042).
 void RequestReader::LogitBiases(std::string_view name, const Value& v) {
   const auto* map = v.if_object();
-  if (map == nullptr) {
+  const auto* pairs = v.if_array();
+  if (map == nullptr && pairs == nullptr) {
     reader_.WrongType(name, "an object of token ids and numbers", v);
     return;
   }
-  if (map->size() > kMaxLogitBiases) {
-    reader_.Fail(name, std::to_string(map->size()) + " entries, at most " +
+  const size_t count = map != nullptr ? map->size() : pairs->size();
+  if (count > kMaxLogitBiases) {
+    reader_.Fail(name, std::to_string(count) + " entries, at most " +
                            std::to_string(kMaxLogitBiases) + " are taken");
     return;
   }
   out_.sampling.logit_bias.clear();
+  for (size_t i = 0; pairs != nullptr && i < pairs->size() && reader_.ok(); ++i) {
+    LogitBiasPair(PathOf(name, i), (*pairs)[i]);
+  }
+  if (map == nullptr) return;
   for (const auto& member : *map) {
     const std::string_view key(member.key().data(), member.key().size());
-    LogitBias entry;
-    if (!ReadTokenKey(key, entry.id)) {
+    TokenId id = -1;
+    if (!ReadTokenKey(key, id)) {
       reader_.Fail(name, Quoted(key) + " is no token id");
       return;
     }
-    if (!reader_.Number(PathOf(name, key), member.value(), -kMaxLogitBias,
-                        JsonReader::Low::kInclusive, kMaxLogitBias, entry.bias)) {
-      return;
-    }
-    out_.sampling.logit_bias.push_back(entry);
+    if (!AddLogitBias(PathOf(name, key), id, member.value())) return;
   }
+}
+
+void RequestReader::LogitBiasPair(const std::string& path, const Value& v) {
+  const auto* pair = v.if_array();
+  if (pair == nullptr || pair->size() != 2) {
+    reader_.WrongType(path, "a pair of token id and number", v);
+    return;
+  }
+  int64_t id = 0;
+  if ((*pair)[0].is_string()) {
+    reader_.NotOffered(PathOf(path, 0), "text in place of a token id");
+  } else if (reader_.Int(PathOf(path, 0), (*pair)[0], 0, std::numeric_limits<TokenId>::max(), id)) {
+    AddLogitBias(PathOf(path, 1), static_cast<TokenId>(id), (*pair)[1]);
+  }
+}
+
+// `false`: never.
+bool RequestReader::AddLogitBias(const std::string& path, TokenId id, const Value& v) {
+  LogitBias entry{id, -kMaxLogitBias};
+  const bool never = v.is_bool() && !v.get_bool();
+  if (!never && !reader_.Number(path, v, -kMaxLogitBias, JsonReader::Low::kInclusive, kMaxLogitBias,
+                                entry.bias)) {
+    return false;
+  }
+  out_.sampling.logit_bias.push_back(entry);
+  return true;
 }
 
 void RequestReader::Seed(std::string_view name, const Value& v) {
@@ -203,6 +232,7 @@ void RequestReader::Seed(std::string_view name, const Value& v) {
   int64_t seed = 0;
   if (!reader_.Int(name, v, std::numeric_limits<int64_t>::min(), kInt64Max, seed)) return;
   // -1 asks for any seed, as llama-server has it.
+  out_.seed.reset();
   if (seed != -1) out_.seed = static_cast<uint64_t>(seed);
 }
 

@@ -46,8 +46,11 @@ inline constexpr uint32_t kMaxStopTokens = 64;
 inline constexpr uint32_t kMaxLogprobs = 20;
 inline constexpr uint32_t kDefaultCompletionTokens = 16;  // of /v1/completions, as OpenAI's
 inline constexpr int64_t kMaxTimeoutSeconds = 86'400;
-inline constexpr int32_t kMaxPriority = 1'000'000;  // and its negative
-inline constexpr uint32_t kMaxUnknownFields = 16;   // names remembered for the log
+inline constexpr int32_t kMaxPriority = 1'000'000;     // and its negative
+inline constexpr uint32_t kMaxMetadata = 16;           // entries; then 64 and 512 characters
+inline constexpr uint32_t kMaxMetadataKeyBytes = 256;  // at most four bytes each
+inline constexpr uint32_t kMaxMetadataBytes = 2048;
+inline constexpr uint32_t kMaxUnknownFields = 16;  // names remembered for the log
 
 // An error as clients see it: {"error":{"message","type","param","code"}}.
 struct ApiError {
@@ -65,7 +68,7 @@ struct ParsedRequest {
   Api api = Api::kChat;
   std::string model;                  // as asked; empty = not named
   std::vector<ChatMessage> messages;  // at least one where HoldsMessages(api)
-  std::vector<Prompt> prompts;        // at least one elsewhere; kNative: one
+  std::vector<Prompt> prompts;        // at least one elsewhere
   uint32_t n = 1;                     // choices per prompt
   bool stream = false;
   bool include_usage = false;               // stream_options.include_usage
@@ -84,13 +87,23 @@ struct ParsedRequest {
   int32_t priority = 0;              // lower is served earlier
   bool return_progress = false;      // events while the prompt is read
   bool return_tokens = false;        // kNative: ids of the produced tokens
+  // kResponses: repeated in the answer.
+  std::optional<std::string> instructions;
+  std::vector<std::pair<std::string, std::string>> metadata;
   std::vector<std::string> unknown_fields;  // ignored; for the log, at most kMaxUnknownFields
 };
 
-// Reads a body. Fields that are absent or null keep their default; `defaults` are those of the
-// sampler.
+// What a request gets for a field that it leaves out: the one place that knows. The server's flags
+// fill it, /props shows it.
+struct RequestDefaults {
+  SamplingParams sampling;             // but for seed, choice and num_logprobs
+  std::optional<uint64_t> seed;        // none: drawn for each choice
+  std::optional<uint32_t> max_tokens;  // none: to the context's end; of kCompletions: 16
+};
+
+// Reads a body. Fields that are absent or null keep their default.
 std::variant<ParsedRequest, ApiError> ParseRequest(Api api, std::string_view body,
-                                                   const SamplingParams& defaults);
+                                                   const RequestDefaults& defaults);
 
 // ---- responses
 // What all chunks of one answer share.
@@ -116,13 +129,20 @@ struct Timings {
   double predicted_ms = 0;
 };
 
-// One produced token with its log-probabilities. Texts are raw bytes: a token may hold half a
-// character; `bytes` fields are exact, `token` fields are made valid (B038).
+// A token that might have stood at a place. Texts are raw bytes: a token may hold half a character;
+// `bytes` fields are exact, `token` fields are made valid (B038).
+struct LikelyToken {
+  std::string bytes;
+  float logprob = 0;
+  TokenId id = -1;
+};
+
+// One produced token with its log-probabilities.
 struct TokenInfo {
   std::string bytes;
   float logprob = 0;
-  std::vector<std::pair<std::string, float>> top;  // best first
-  uint64_t text_offset = 0;                        // characters before it
+  std::vector<LikelyToken> top;  // best first
+  uint64_t text_offset = 0;      // characters before it
   TokenId id = -1;
   bool scored = true;  // false: the first token of a prompt, which nothing predicts
 };
@@ -147,6 +167,8 @@ struct ChoiceResult {
   const PromptLogprobs* prompt_logprobs = nullptr;   // null: not asked for
   ChoiceEnd end = ChoiceEnd::kNone;
   std::string_view stop_text;  // of kStopText: the stop string that matched
+  Usage usage;                 // of this choice alone
+  Timings timings;
 };
 
 std::string ErrorBody(const ApiError& error);

@@ -1,126 +1,12 @@
 #include "server/openapi.h"
 
-#include <algorithm>
-#include <iterator>
-#include <vector>
-
 #include "server/json_writer.h"
 #include "server/openai_fields.h"
+#include "server/openapi_schemas.h"
 #include "server/routes.h"
 
 namespace kvrm {
 namespace {
-
-struct SchemaRow {
-  std::string_view name;
-  std::string_view schema;
-};
-
-constexpr std::string_view kBool = R"({"type":["boolean","null"]})";
-constexpr std::string_view kText = R"({"type":["string","null"]})";
-constexpr std::string_view kTokens = R"({"type":["integer","null"],"minimum":-1})";
-constexpr std::string_view kConversation =
-    R"({"type":"array","minItems":1,"maxItems":4096,"items":{"type":"object",)"
-    R"("required":["role","content"],"properties":{)"
-    R"("role":{"enum":["system","developer","user","assistant"]},)"
-    R"("content":{"anyOf":[{"type":"string"},{"type":"array","items":{"type":"object",)"
-    R"("required":["type","text"],"properties":{"type":{"enum":["text"]},)"
-    R"("text":{"type":"string"}}}}]}}}})";
-constexpr std::string_view kPenalty = R"({"type":["number","null"],"minimum":-2,"maximum":2})";
-constexpr std::string_view kRepetition =
-    R"({"type":["number","null"],"exclusiveMinimum":0,"maximum":100})";
-constexpr std::string_view kStops =
-    R"({"anyOf":[{"type":"null"},{"type":"string","minLength":1},)"
-    R"({"type":"array","maxItems":32,"items":{"type":"string","minLength":1}}]})";
-constexpr std::string_view kTextOrParts =
-    R"({"anyOf":[{"type":"null"},{"type":"string"},{"type":"array","items":{"type":"object"}}]})";
-constexpr std::string_view kIds = R"({"type":"array","items":{"type":"integer","minimum":0}})";
-
-// Every field that some reader reads; one meaning a name, whichever the API.
-constexpr SchemaRow kSchemas[] = {
-    {"model", kText},
-    {"messages", kConversation},
-    {"system", kTextOrParts},
-    {"instructions", kTextOrParts},
-    {"input", R"({"anyOf":[{"type":"string"},{"type":"array","items":{"type":"object"}}]})"},
-    {"prompt", R"({"anyOf":[{"type":"string"},{"type":"array","minItems":1}]})"},
-    {"stream", kBool},
-    {"stream_options", R"({"type":["object","null"],"properties":{)"
-                       R"("include_usage":{"type":["boolean","null"]},)"
-                       R"("continuous_usage_stats":{"type":["boolean","null"]}}})"},
-    {"n", R"({"type":["integer","null"],"minimum":1,"maximum":16})"},
-    {"max_tokens", kTokens},
-    {"max_completion_tokens", kTokens},
-    {"max_output_tokens", kTokens},
-    {"n_predict", kTokens},
-    {"min_tokens", R"({"type":["integer","null"],"minimum":0})"},
-    {"ignore_eos", kBool},
-    {"echo", kBool},
-    {"stop", kStops},
-    {"stop_sequences", kStops},
-    {"stop_token_ids", kIds},
-    {"temperature", R"({"type":["number","null"],"minimum":0,"maximum":100})"},
-    {"top_p", R"({"type":["number","null"],"exclusiveMinimum":0,"maximum":1})"},
-    {"top_k", R"({"type":["integer","null"],"minimum":-1})"},
-    {"min_p", R"({"type":["number","null"],"minimum":0,"maximum":1})"},
-    {"typical_p", R"({"type":["number","null"],"exclusiveMinimum":0,"maximum":1})"},
-    {"repetition_penalty", kRepetition},
-    {"repeat_penalty", kRepetition},
-    {"repeat_last_n", R"({"type":["integer","null"],"minimum":-1})"},
-    {"presence_penalty", kPenalty},
-    {"frequency_penalty", kPenalty},
-    {"logit_bias", R"({"type":["object","null"],"additionalProperties":)"
-                   R"({"type":"number","minimum":-100,"maximum":100}})"},
-    {"seed", R"({"type":["integer","null"]})"},
-    {"logprobs", R"({"anyOf":[{"type":"null"},{"type":"boolean"},{"type":"integer"}]})"},
-    {"top_logprobs", R"({"type":["integer","null"],"minimum":0,"maximum":20})"},
-    {"prompt_logprobs", R"({"type":["integer","null"],"minimum":0,"maximum":20})"},
-    {"n_probs", R"({"type":["integer","null"],"minimum":0,"maximum":20})"},
-    {"timeout", R"({"type":["number","null"],"exclusiveMinimum":0,"maximum":86400})"},
-    {"priority", R"({"type":["integer","null"],"minimum":-1000000,"maximum":1000000})"},
-    {"return_progress", kBool},
-    {"return_tokens", kBool},
-};
-
-struct ConvertField {
-  Route route;
-  std::string_view name;
-  std::string_view schema;
-};
-constexpr ConvertField kConvertFields[] = {
-    {Route::kTokenize, "content", kText},
-    {Route::kTokenize, "prompt", kText},
-    {Route::kTokenize, "messages", kConversation},
-    {Route::kTokenize, "add_special", kBool},
-    {Route::kTokenize, "add_special_tokens", kBool},
-    {Route::kTokenize, "parse_special", kBool},
-    {Route::kTokenize, "with_pieces", kBool},
-    {Route::kTokenize, "return_token_strs", kBool},
-    {Route::kDetokenize, "tokens", kIds},
-    {Route::kApplyTemplate, "messages", kConversation},
-    {Route::kCountTokens, "messages", kConversation},
-    {Route::kCountTokens, "system", kTextOrParts},
-};
-
-// What a body must have; "" = one of several.
-std::string_view RequiredField(Route route) {
-  switch (route) {
-    case Route::kChat:
-    case Route::kMessages:
-    case Route::kApplyTemplate:
-    case Route::kCountTokens:
-      return "messages";
-    case Route::kCompletions:
-    case Route::kCompletion:
-      return "prompt";
-    case Route::kResponses:
-      return "input";
-    case Route::kDetokenize:
-      return "tokens";
-    default:
-      return "";
-  }
-}
 
 void WriteBody(JsonWriter& json, const RouteInfo& info) {
   json.Key("requestBody").BeginObject().Key("required").Bool(true).Key("content").BeginObject();
@@ -131,9 +17,10 @@ void WriteBody(JsonWriter& json, const RouteInfo& info) {
   }
   json.Key("properties").BeginObject();
   if (info.kind == RouteKind::kGenerate) {
-    for (const auto name : ReadFieldNames(ApiOf(info.route))) json.Key(name).Raw(FieldSchema(name));
+    const Api api = ApiOf(info.route);
+    for (const auto name : ReadFieldNames(api)) json.Key(name).Raw(FieldSchema(api, name));
   } else {
-    for (const auto& field : kConvertFields) {
+    for (const auto& field : ConvertFields()) {
       if (field.route == info.route) json.Key(field.name).Raw(field.schema);
     }
   }
@@ -147,13 +34,9 @@ void WriteResponses(JsonWriter& json, const RouteInfo& info) {
   json.Key("responses").BeginObject();
   json.Key("200").BeginObject().Key("description").String("the answer");
   json.Key("content").BeginObject();
-  if (info.route == Route::kMetrics) {
-    content("text/plain", R"({"type":"string"})");
-  } else {
-    content("application/json",
-            info.route == Route::kSlots ? R"({"type":"array"})" : R"({"type":"object"})");
-    if (info.kind == RouteKind::kGenerate) content("text/event-stream", R"({"type":"string"})");
-  }
+  content(info.route == Route::kMetrics ? "text/plain" : "application/json",
+          AnswerSchema(info.route));
+  if (info.kind == RouteKind::kGenerate) content("text/event-stream", R"({"type":"string"})");
   json.EndObject().EndObject();
   json.Key("default").BeginObject().Key("description").String("an error");
   json.Key("content").BeginObject();
@@ -176,12 +59,6 @@ void WriteOperation(JsonWriter& json, const RouteInfo& info) {
 
 }  // namespace
 
-std::string_view FieldSchema(std::string_view name) {
-  const auto* found = std::find_if(std::begin(kSchemas), std::end(kSchemas),
-                                   [name](const SchemaRow& row) { return row.name == name; });
-  return found == std::end(kSchemas) ? std::string_view() : found->schema;
-}
-
 std::string OpenApiBody(std::string_view version) {
   std::string out;
   JsonWriter json(out);
@@ -200,7 +77,11 @@ std::string OpenApiBody(std::string_view version) {
            R"({"type":"object","required":["error"],"properties":{"error":{"type":"object",)"
            R"("required":["message","type"],"properties":{"message":{"type":"string"},)"
            R"("type":{"type":"string"},"param":{"type":["string","null"]},)"
-           R"("code":{"type":["string","null"]}}}}}}})");
+           R"("code":{"type":["string","null"]}}}}},"Completion":{"type":"object",)"
+           R"("required":["index","content","tokens","stop","model","tokens_predicted",)"
+           R"("tokens_evaluated","generation_settings","stop_type","timings"],"properties":{)"
+           R"("content":{"type":"string"},"stop":{"const":true},)"
+           R"("stop_type":{"enum":["eos","limit","word","none"]}}}}})");
   json.Key("security").Raw(R"([{},{"key":[]}])");
   json.EndObject();
   return out;

@@ -10,7 +10,4 @@ namespace kvrm {
 // OpenAPI 3.1.
 std::string OpenApiBody(std::string_view version);
 
-// The schema of a request field, as JSON; "" = none is known.
-std::string_view FieldSchema(std::string_view name);
-
 }  // namespace kvrm

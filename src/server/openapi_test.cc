@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "server/openai_fields.h"
+#include "server/openapi_schemas.h"
 #include "server/routes.h"
 
 namespace kvrm {
@@ -49,7 +50,7 @@ TEST(OpenApi, EveryFieldThatIsReadHasASchemaAndIsListedWhereItIsRead) {
     const auto names = ReadFieldNames(ApiOf(info.route));
     EXPECT_EQ(properties.size(), names.size()) << info.path;
     for (const auto name : names) {
-      EXPECT_FALSE(FieldSchema(name).empty()) << name << " has no schema";
+      EXPECT_FALSE(FieldSchema(ApiOf(info.route), name).empty()) << name << " has no schema";
       EXPECT_TRUE(properties.contains(name)) << name;
     }
   }

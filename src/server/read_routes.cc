@@ -37,16 +37,22 @@ std::string VersionBody() {
 // that a request leaves out.
 std::string PropsBody(const Service& service) {
   const EngineConfig& engine = service.engine().config();
-  const SamplingParams& sampling = service.config().sampling;
+  const RequestDefaults& defaults = service.config().defaults;
+  const SamplingParams& sampling = defaults.sampling;
   const TokenizerSpec& spec = service.encoder().tokenizer().spec();
   std::string out;
   JsonWriter json(out);
   json.BeginObject().Key("default_generation_settings").BeginObject();
   json.Key("n_ctx").Uint(engine.max_seq_tokens).Key("params").BeginObject();
+  json.Key("seed").Int(defaults.seed ? static_cast<int64_t>(*defaults.seed) : -1);
+  json.Key("n_predict").Int(defaults.max_tokens ? int64_t{*defaults.max_tokens} : -1);
   json.Key("temperature").Float(sampling.temperature).Key("top_k").Uint(sampling.top_k);
   json.Key("top_p").Float(sampling.top_p).Key("min_p").Float(sampling.min_p);
+  json.Key("typical_p").Float(sampling.typical_p);
   json.Key("repeat_penalty").Float(sampling.repetition_penalty);
-  json.Key("repeat_last_n").Uint(sampling.repetition_last_n).EndObject().EndObject();
+  json.Key("repeat_last_n").Uint(sampling.repetition_last_n);
+  json.Key("presence_penalty").Float(sampling.presence_penalty);
+  json.Key("frequency_penalty").Float(sampling.frequency_penalty).EndObject().EndObject();
   json.Key("total_slots").Uint(engine.max_slots);
   json.Key("model_alias").String(service.config().model);
   json.Key("chat_template").String(SanitizeUtf8(spec.chat_template));

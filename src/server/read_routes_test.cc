@@ -55,9 +55,9 @@ TEST(ReadRoutes, EveryRouteOfTheTableAnswers) {
   EXPECT_NE(metrics.find("kvrm_http_responses_total{route=\"/tokenize\",status=\"200\"} 1\n"),
             std::string::npos);
   EXPECT_NE(
-      metrics.find("kvrm_http_responses_total{route=\"/v1/chat/completions\",status=\"200\"} 2\n"),
+      metrics.find("kvrm_http_responses_total{route=\"/v1/chat/completions\",status=\"200\"} 3\n"),
       std::string::npos)
-      << "an alias counts under the route's name";
+      << "aliases count under the route's name";
 }
 
 TEST(ReadRoutes, WhileLoadingOnlyTheServersOwnStateAnswers) {
@@ -117,7 +117,7 @@ TEST(ReadRoutes, SlotsShowHowManyAreBusy) {
 
 TEST(ReadRoutes, PropsTellDefaultsThatARequestWouldGet) {
   ServerConfig config;
-  config.sampling.temperature = 0.25f;
+  config.defaults.sampling.temperature = 0.25f;
   config.alias = "nick";
   TestServer server(config);
   const auto props = Get(server.port(), "/props").json();

@@ -16,7 +16,10 @@ class ResponsesFormat final : public AnswerFormat {
         item_id_("msg_" + head.id),
         temperature_(request.sampling.temperature),
         top_p_(request.sampling.top_p),
-        max_tokens_(request.max_tokens) {}
+        max_tokens_(request.max_tokens),
+        top_logprobs_(request.logprobs.value_or(0)),
+        instructions_(request.instructions),
+        metadata_(request.metadata) {}
 
   void Begin(std::string& out, uint32_t, const Usage*) override {
     for (const char* type : {"response.created", "response.in_progress"}) {
@@ -31,31 +34,36 @@ class ResponsesFormat final : public AnswerFormat {
     EndEvent(out);
     auto part = PartEvent(out, "response.content_part.added");
     part.Key("part");
-    WritePart(part, "");
+    WritePart(part, "", nullptr);
     EndEvent(out);
   }
-  void Text(std::string& out, uint32_t, std::string_view text, const std::vector<TokenInfo>*,
-            const Usage*) override {
+  void Text(std::string& out, uint32_t, std::string_view text,
+            const std::vector<TokenInfo>* logprobs, const Usage*) override {
     text_ += text;
+    Keep(logprobs);
     auto json = PartEvent(out, "response.output_text.delta");
-    json.Key("delta").String(text).Key("logprobs").BeginArray().EndArray();
+    json.Key("delta").String(text);
+    WriteLogprobs(json, logprobs);
     EndEvent(out);
   }
   void Finish(std::string& out, const ChoiceResult& result, const Usage*,
               const AnswerTotals*) override {
+    // The last tokens may have brought no text: an end token, what completed a stop string.
+    Keep(result.logprobs);
     finished_ = result;
     finished_.text = std::move(text_);
-    finished_.logprobs = nullptr;
+    finished_.logprobs = &tokens_;
     auto text = PartEvent(out, "response.output_text.done");
-    text.Key("text").String(finished_.text).Key("logprobs").BeginArray().EndArray();
+    text.Key("text").String(finished_.text);
+    WriteLogprobs(text, finished_.logprobs);
     EndEvent(out);
     auto part = PartEvent(out, "response.content_part.done");
     part.Key("part");
-    WritePart(part, finished_.text);
+    WritePart(part, finished_.text, finished_.logprobs);
     EndEvent(out);
     auto item = Event(out, "response.output_item.done");
     item.Key("output_index").Uint(0).Key("item");
-    WriteItem(item, Status(finished_), &finished_.text);
+    WriteItem(item, Status(finished_), &finished_);
     EndEvent(out);
   }
   void End(std::string& out, const AnswerTotals& totals) override {
@@ -97,18 +105,33 @@ class ResponsesFormat final : public AnswerFormat {
   }
   static void EndEvent(std::string& out) { out += "}\n\n"; }
 
-  static void WritePart(JsonWriter& json, std::string_view text) {
+  void Keep(const std::vector<TokenInfo>* tokens) {
+    if (tokens != nullptr) tokens_.insert(tokens_.end(), tokens->begin(), tokens->end());
+  }
+
+  static void WriteLogprobs(JsonWriter& json, const std::vector<TokenInfo>* tokens) {
+    json.Key("logprobs");
+    if (tokens != nullptr) {
+      WriteTokenLogprobs(json, *tokens);
+    } else {
+      json.BeginArray().EndArray();
+    }
+  }
+
+  static void WritePart(JsonWriter& json, std::string_view text,
+                        const std::vector<TokenInfo>* logprobs) {
     json.BeginObject().Key("type").String("output_text").Key("text").String(text);
-    json.Key("annotations").BeginArray().EndArray().Key("logprobs").BeginArray().EndArray();
+    json.Key("annotations").BeginArray().EndArray();
+    WriteLogprobs(json, logprobs);
     json.EndObject();
   }
 
-  // `text` null: nothing of it was made yet.
-  void WriteItem(JsonWriter& json, std::string_view status, const std::string* text) const {
+  // `result` null: nothing of it was made yet.
+  void WriteItem(JsonWriter& json, std::string_view status, const ChoiceResult* result) const {
     json.BeginObject().Key("id").String(item_id_).Key("type").String("message");
     json.Key("status").String(status).Key("role").String("assistant");
     json.Key("content").BeginArray();
-    if (text != nullptr) WritePart(json, *text);
+    if (result != nullptr) WritePart(json, result->text, result->logprobs);
     json.EndArray().EndObject();
   }
 
@@ -123,22 +146,37 @@ class ResponsesFormat final : public AnswerFormat {
     } else {
       json.Null();
     }
-    json.Key("instructions").Null().Key("max_output_tokens");
+    json.Key("model").String(head_.model).Key("output").BeginArray();
+    if (result != nullptr) WriteItem(json, status, result);
+    json.EndArray();
+    WriteRequest(json);
+    WriteUsage(json, usage);
+    json.EndObject();
+  }
+
+  // What was asked for, as it was understood.
+  void WriteRequest(JsonWriter& json) const {
+    json.Key("background").Bool(false).Key("instructions");
+    if (instructions_) {
+      json.String(*instructions_);
+    } else {
+      json.Null();
+    }
+    json.Key("max_output_tokens");
     if (max_tokens_) {
       json.Uint(*max_tokens_);
     } else {
       json.Null();
     }
-    json.Key("model").String(head_.model).Key("output").BeginArray();
-    if (result != nullptr) WriteItem(json, status, &result->text);
-    json.EndArray().Key("parallel_tool_calls").Bool(true).Key("previous_response_id").Null();
+    json.Key("metadata").BeginObject();
+    for (const auto& [key, text] : metadata_) json.Key(key).String(text);
+    json.EndObject().Key("parallel_tool_calls").Bool(true).Key("previous_response_id").Null();
+    json.Key("reasoning").BeginObject().Key("effort").Null().Key("summary").Null().EndObject();
     json.Key("store").Bool(false).Key("temperature").Float(temperature_);
     json.Key("text").BeginObject().Key("format").BeginObject().Key("type").String("text");
     json.EndObject().EndObject().Key("tool_choice").String("auto");
-    json.Key("tools").BeginArray().EndArray().Key("top_p").Float(top_p_);
-    json.Key("truncation").String("disabled").Key("metadata").BeginObject().EndObject();
-    WriteUsage(json, usage);
-    json.EndObject();
+    json.Key("tools").BeginArray().EndArray().Key("top_logprobs").Uint(top_logprobs_);
+    json.Key("top_p").Float(top_p_).Key("truncation").String("disabled");
   }
 
   static void WriteUsage(JsonWriter& json, const Usage* usage) {
@@ -158,8 +196,12 @@ class ResponsesFormat final : public AnswerFormat {
   const std::string item_id_;
   const float temperature_, top_p_;
   const std::optional<uint32_t> max_tokens_;
+  const uint32_t top_logprobs_;
+  const std::optional<std::string> instructions_;
+  const std::vector<std::pair<std::string, std::string>> metadata_;
   uint64_t next_event_ = 0;
-  std::string text_;  // of a stream, so far
+  std::string text_;               // of a stream, so far
+  std::vector<TokenInfo> tokens_;  // the same, with log-probabilities
   ChoiceResult finished_;
 };
 

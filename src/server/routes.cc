@@ -8,16 +8,20 @@
 namespace kvrm {
 namespace {
 
-constexpr std::string_view kModelPrefix = "/v1/models/";
+// Other servers have the same API below other roots: OpenVINO Model Server below /v3.
+constexpr std::string_view kModelPrefixes[] = {"/v1/models/", "/v3/models/"};
 constexpr std::string_view kScheme = "http://";
 
 constexpr RouteInfo kRoutes[] = {
     {Route::kChat, RouteKind::kGenerate, "/v1/chat/completions", "answer a conversation"},
     {Route::kChat, RouteKind::kGenerate, "/chat/completions", ""},
+    {Route::kChat, RouteKind::kGenerate, "/v3/chat/completions", ""},
     {Route::kCompletions, RouteKind::kGenerate, "/v1/completions", "continue a text"},
+    {Route::kCompletions, RouteKind::kGenerate, "/v3/completions", ""},
     {Route::kCompletion, RouteKind::kGenerate, "/completion", "the same, as llama-server words it"},
     {Route::kCompletion, RouteKind::kGenerate, "/completions", ""},
     {Route::kResponses, RouteKind::kGenerate, "/v1/responses", "answer an input"},
+    {Route::kResponses, RouteKind::kGenerate, "/responses", ""},
     {Route::kMessages, RouteKind::kGenerate, "/v1/messages",
      "answer a conversation, as Anthropic words it"},
     {Route::kTokenize, RouteKind::kConvert, "/tokenize", "text or a conversation to token ids"},
@@ -28,6 +32,7 @@ constexpr RouteInfo kRoutes[] = {
      "how many tokens a conversation has"},
     {Route::kModels, RouteKind::kRead, "/v1/models", "the model that is served"},
     {Route::kModels, RouteKind::kRead, "/models", ""},
+    {Route::kModels, RouteKind::kRead, "/v3/models", ""},
     {Route::kModel, RouteKind::kRead, "/v1/models/{id}", "the same by its id"},
     {Route::kProps, RouteKind::kRead, "/props", "defaults, slots and chat template"},
     {Route::kSlots, RouteKind::kRead, "/slots", "slots, busy ones first"},
@@ -35,16 +40,24 @@ constexpr RouteInfo kRoutes[] = {
      "control tokens and chat template, for clients without tokenizer files"},
     {Route::kHealth, RouteKind::kState, "/health", "as /ready", true},
     {Route::kHealth, RouteKind::kState, "/v1/health", "", true},
+    {Route::kHealth, RouteKind::kState, "/ping", "", true},
     {Route::kReady, RouteKind::kState, "/ready", "200 when a request would be answered, else 503",
      true},
+    {Route::kReady, RouteKind::kState, "/v2/health/ready", "", true},
     {Route::kLive, RouteKind::kState, "/live", "200 as long as the process answers", true},
+    {Route::kLive, RouteKind::kState, "/v2/health/live", "", true},
     {Route::kVersion, RouteKind::kState, "/version", "of this server"},
     {Route::kOpenApi, RouteKind::kState, "/openapi.json", "this document"},
     {Route::kMetrics, RouteKind::kState, "/metrics", "in Prometheus' text format"},
     {Route::kNotOffered, RouteKind::kNone, "/v1/embeddings", "embeddings"},
     {Route::kNotOffered, RouteKind::kNone, "/embeddings", "embeddings"},
     {Route::kNotOffered, RouteKind::kNone, "/embedding", "embeddings"},
+    {Route::kNotOffered, RouteKind::kNone, "/v3/embeddings", "embeddings"},
+    {Route::kNotOffered, RouteKind::kNone, "/pooling", "embeddings"},
     {Route::kNotOffered, RouteKind::kNone, "/v1/rerank", "reranking"},
+    {Route::kNotOffered, RouteKind::kNone, "/v2/rerank", "reranking"},
+    {Route::kNotOffered, RouteKind::kNone, "/v3/rerank", "reranking"},
+    {Route::kNotOffered, RouteKind::kNone, "/reranking", "reranking"},
     {Route::kNotOffered, RouteKind::kNone, "/v1/reranking", "reranking"},
     {Route::kNotOffered, RouteKind::kNone, "/rerank", "reranking"},
     {Route::kNotOffered, RouteKind::kNone, "/score", "scoring"},
@@ -52,6 +65,8 @@ constexpr RouteInfo kRoutes[] = {
     {Route::kNotOffered, RouteKind::kNone, "/classify", "classification"},
     {Route::kNotOffered, RouteKind::kNone, "/v1/moderations", "moderation"},
     {Route::kNotOffered, RouteKind::kNone, "/v1/images/generations", "images"},
+    {Route::kNotOffered, RouteKind::kNone, "/v1/images/edits", "images"},
+    {Route::kNotOffered, RouteKind::kNone, "/v3/images/generations", "images"},
     {Route::kNotOffered, RouteKind::kNone, "/v1/audio/speech", "audio"},
     {Route::kNotOffered, RouteKind::kNone, "/v1/audio/transcriptions", "audio"},
     {Route::kNotOffered, RouteKind::kNone, "/v1/audio/translations", "audio"},
@@ -59,6 +74,9 @@ constexpr RouteInfo kRoutes[] = {
     {Route::kNotOffered, RouteKind::kNone, "/lora-adapters", "LoRA adapters"},
     {Route::kNotOffered, RouteKind::kNone, "/v1/load_lora_adapter", "LoRA adapters"},
     {Route::kNotOffered, RouteKind::kNone, "/v1/unload_lora_adapter", "LoRA adapters"},
+    {Route::kNotOffered, RouteKind::kNone, "/api/chat", "Ollama's API; /v1/chat/completions"},
+    {Route::kNotOffered, RouteKind::kNone, "/api/generate", "Ollama's API; /v1/completions"},
+    {Route::kNotOffered, RouteKind::kNone, "/api/tags", "Ollama's API; /v1/models"},
     {Route::kNotOffered, RouteKind::kNone, "/v1/files", "files; `kvrm batch` reads local ones"},
     {Route::kNotOffered, RouteKind::kNone, "/v1/batches", "batches; `kvrm batch` runs them"},
 };
@@ -122,9 +140,10 @@ RouteMatch MatchRoute(std::string_view target) {
   const std::string_view path = target.substr(0, target.find('?'));
   const std::string_view query = target.substr(std::min(target.size(), path.size() + 1));
   RouteMatch match;
-  if (path.starts_with(kModelPrefix) && path.size() > kModelPrefix.size()) {
+  for (const std::string_view prefix : kModelPrefixes) {
+    if (!path.starts_with(prefix) || path.size() == prefix.size()) continue;
     match.route = Route::kModel;
-    match.model = PercentDecode(path.substr(kModelPrefix.size()));
+    match.model = PercentDecode(path.substr(prefix.size()));
     return match;
   }
   const auto* found = std::find_if(std::begin(kRoutes), std::end(kRoutes),

@@ -23,6 +23,16 @@ TEST(Routes, QueriesAreIgnoredAndModelNamesDecoded) {
   EXPECT_EQ(MatchRoute("/v1/models/a%zz%4").model, "a%zz%4");
 }
 
+// OpenVINO Model Server has OpenAI's API below /v3.
+TEST(Routes, TheSameIsServedBelowTheRootsOfOtherServers) {
+  EXPECT_EQ(MatchRoute("/v3/chat/completions").route, Route::kChat);
+  EXPECT_EQ(MatchRoute("/v3/completions").route, Route::kCompletions);
+  EXPECT_EQ(MatchRoute("/v3/models/a").model, "a");
+  EXPECT_EQ(MatchRoute("/v2/health/ready").route, Route::kReady);
+  EXPECT_EQ(MatchRoute("/v2/health/live").route, Route::kLive);
+  EXPECT_EQ(MatchRoute("/v3/embeddings").not_offered, "embeddings");
+}
+
 TEST(Routes, TargetsInAbsoluteFormAreRoutedByTheirPath) {
   EXPECT_EQ(MatchRoute("http://127.0.0.1:8080/health").route, Route::kHealth);
   EXPECT_EQ(MatchRoute("HTTP://localhost/v1/models/a?x=http://b/").model, "a");

@@ -73,7 +73,7 @@ TEST(B042, BadBiasesAreRefusedByPathBesideAStream) {
       {R"({"5":-100.5})", "logit_bias.5"},
       {R"({"5":"x"})", "logit_bias.5"},
       {R"({"5":null})", "logit_bias.5"},
-      {R"([[5,1]])", "logit_bias"},
+      {R"([[5,1],[6,101]])", "logit_bias[1][1]"},
   };
   for (const auto& [bias, param] : cases) {
     const HttpAnswer answer =

@@ -19,7 +19,7 @@
 #include "base/result.h"
 #include "engine/engine.h"
 #include "engine/loader.h"
-#include "engine/sampler.h"
+#include "server/openai_types.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -33,7 +33,7 @@ struct ServerConfig {
   std::string alias;     // --alias: the model's id; empty = from its file
   bool strict_model = false;
   std::string chat_template;  // source, in place of the model's own; empty = the model's
-  SamplingParams sampling;    // defaults of fields that a request leaves out
+  RequestDefaults defaults;   // of fields that a request leaves out
 
   // Who may ask.
   std::vector<std::string> api_keys;      // --api-key; none, and no file: everybody

@@ -35,7 +35,7 @@ namespace kvrm {
 struct ServiceConfig {
   std::string model = "default";  // the id in answers and in /v1/models
   bool strict_model = false;      // requests for another model: 404; else they are answered
-  SamplingParams sampling;        // defaults of fields that a request leaves out
+  RequestDefaults defaults;       // what /props shows of fields that a request leaves out
   int64_t stall_us = 30'000'000;  // no step for so long with work open: not healthy
   int64_t created_s = 0;          // of the model, in /v1/models
   std::function<void(std::string_view)> log;  // one line; any thread

@@ -98,7 +98,7 @@ std::string TokensBody(const std::vector<TokenId>& ids, const TokenizeRequest& a
 // The conversation of a body with `messages`, read as /v1/chat/completions reads it.
 std::variant<std::vector<ChatMessage>, ApiError> ReadMessages(std::string_view body,
                                                               Api api = Api::kChat) {
-  auto parsed = ParseRequest(api, body, SamplingParams());
+  auto parsed = ParseRequest(api, body, RequestDefaults());
   if (auto* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
   return std::move(std::get<ParsedRequest>(parsed).messages);
 }

@@ -149,6 +149,50 @@ TEST(Wire, AmbiguousRequestsAreRefused) {
   EXPECT_EQ(Raw(server.port(), "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").status, 200);
 }
 
+// Of a request whose end readers may see in different places, what follows is answered by nobody.
+TEST(Wire, NothingIsAnsweredBehindARequestOfDoubtfulLength) {
+  TestServer server;
+  const std::string get = "GET /health HTTP/1.1\r\nHost: localhost\r\n";
+  for (const std::string fields : {
+           "Transfer-Encoding: gzip\r\n",
+           "Transfer-Encoding: chunked, identity\r\n",
+           "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
+           "Content-Length: 3, 3\r\n",
+           "Content-Length: 3\r\nContent-Length: 3\r\n",
+           "Content-Length: 0\r\nContent-Length: 0\r\n",
+           "Content-Length: +3\r\n",
+           "Content-Length:\r\n",
+           "Host: localhost\r\n",
+       }) {
+    HttpClient client(server.port());
+    client.Send(get + fields + "\r\n" + get + "X-Request-ID: smuggled\r\n\r\n");
+    HttpAnswer answer = client.Receive();
+    EXPECT_EQ(answer.status, 400) << fields;
+    EXPECT_EQ(answer.headers["connection"], "close") << fields;
+    EXPECT_EQ(client.Receive().status, 0) << fields;
+  }
+}
+
+// Chunks end where their sizes say, written in one way only.
+TEST(Wire, ChunksOfDoubtfulSizeAreRefused) {
+  TestServer server;
+  const std::string head =
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+      "Transfer-Encoding: chunked\r\n\r\n";
+  for (const std::string body :
+       {"0x1f\r\n", "-1\r\n", "\r\n", " 5\r\n", "5\n{\"a\"\n0\n\n", "5 \r\n{\"a\":\r\n0\r\n\r\n",
+        "FFFFFFFFFFFFFFFFF\r\n", "5\r\n{\"a\":1}\r\n0\r\n\r\n",
+        "2\r\n{}\r\n0\r\nContent-Length: 5\r\n\r\n",
+        "2\r\n{}\r\n0\r\nTransfer-Encoding: chunked\r\n\r\n"}) {
+    HttpClient client(server.port());
+    client.Send(head + body + "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    HttpAnswer answer = client.Receive();
+    EXPECT_GE(answer.status, 400) << body;
+    EXPECT_EQ(answer.headers["connection"], "close") << body;
+    EXPECT_EQ(client.Receive().status, 0) << body;
+  }
+}
+
 // A form or a Blob of another origin's page comes without the server being asked first.
 TEST(Wire, OnlyDeclaredJsonIsTaken) {
   TestServer server;

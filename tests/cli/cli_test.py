@@ -280,8 +280,18 @@ class Cli(WithRandomModel):
 
     def test_ServeTakesItsSettingsFromTheCommandLine(self):
         process = start("serve", "-m", self.model, "--port", "0", "--alias", "org/name",
-                        "--strict-model", "--drain-seconds", "0")
+                        "--strict-model", "--drain-seconds", "0", "--temp", "0.25", "-n", "3",
+                        "--seed", "7")
         url = self.wait_for_url(process)
+        with urllib.request.urlopen(url + "/props", timeout=30) as response:
+            defaults = json.load(response)["default_generation_settings"]["params"]
+        self.assertEqual((defaults["temperature"], defaults["n_predict"], defaults["seed"],
+                          defaults["top_k"]), (0.25, 3, 7, 40))
+        request = urllib.request.Request(
+            url + "/completion", b'{"prompt":"a","ignore_eos":true}',
+            {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=30) as response:
+            self.assertEqual(json.load(response)["tokens_predicted"], 3)
         with urllib.request.urlopen(url + "/v1/models", timeout=30) as response:
             self.assertEqual(json.load(response)["data"][0]["id"], "org/name")
         request = urllib.request.Request(url + "/v1/completions", b'{"model":"x","prompt":"a"}',

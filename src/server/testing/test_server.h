@@ -2,8 +2,6 @@
 // that go with it. Test code only.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <memory>
 #include <string>
 #include <thread>

@@ -1,0 +1,13 @@
+// What requests get for fields that they leave out, as the flags of `serve` and `batch` say it.
+#pragma once
+
+#include "base/result.h"
+#include "options/option_values.h"
+#include "server/openai_types.h"
+
+namespace kvrm::cli {
+
+// Requires: `serve` or `batch`. Errors: those of SamplingOf.
+Result<RequestDefaults> RequestDefaultsOf(const OptionValues& values);
+
+}  // namespace kvrm::cli
