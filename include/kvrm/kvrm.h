@@ -134,8 +134,9 @@ KVRM_API kvrm_status kvrm_rollback_step(kvrm_runtime* runtime);
  * INVALID: nobody asked for its page copies. */
 KVRM_API kvrm_status kvrm_step_done(kvrm_runtime* runtime, uint64_t epoch);
 /* [-] One bounded piece of housekeeping (memory ahead of need, give-back, eviction); `*more` (may
- * be NULL) is 1 when something was done. `idle` 1: also shrink to kv_keep_bytes. The only call that
- * may make system calls of some length; call it once after each step. */
+ * be NULL) is 1 when something was done. `idle` 1: also shrink to kv_keep_bytes. The only call
+ * after kvrm_create that asks the system for memory; call it after each step, and between commit
+ * and run if the decoder shall meet no page fault (superblocks_taken_cold). */
 KVRM_API kvrm_status kvrm_maintain(kvrm_runtime* runtime, uint32_t idle, uint32_t* more);
 
 /* ---- prefix index: pages that are written, found by the tokens that they hold. All groups have

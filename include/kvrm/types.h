@@ -259,7 +259,7 @@ typedef struct kvrm_counters { /* since create */
   uint64_t commits, rollbacks, savepoint_rollbacks;
   uint64_t pages_taken, pages_returned, copy_on_write;
   uint64_t soft_taken, soft_used, soft_stolen, slid_pages, cold_pages;
-  uint64_t superblocks_populated, superblocks_given_back, superblocks_populated_in_verbs;
+  uint64_t superblocks_populated, superblocks_given_back, superblocks_taken_cold;
   uint64_t prefix_lookups, prefix_hit_tokens, prefix_miss_tokens;
   uint64_t prefix_pages_indexed, prefix_pages_evicted, prefix_collisions;
   uint64_t read_runs; /* segments of all open sequences now */

@@ -176,7 +176,7 @@ kvrm_status kvrm_get_counters(const kvrm_runtime* runtime, kvrm_counters* out) {
     KVRM_COPY_COUNTER(cold_pages);
     KVRM_COPY_COUNTER(superblocks_populated);
     KVRM_COPY_COUNTER(superblocks_given_back);
-    KVRM_COPY_COUNTER(superblocks_populated_in_verbs);
+    KVRM_COPY_COUNTER(superblocks_taken_cold);
     KVRM_COPY_COUNTER(prefix_lookups);
     KVRM_COPY_COUNTER(prefix_hit_tokens);
     KVRM_COPY_COUNTER(prefix_miss_tokens);

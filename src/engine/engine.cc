@@ -251,12 +251,16 @@ bool Engine::Maintain() { return state_->Maintain(); }
 void Engine::NoteIdle() { state_->events.PushIdle(); }
 
 void Engine::Run() {
+  constexpr uint32_t kMostChores = 4;
   State& s = *state_;
   for (;;) {
     const bool stepped = s.Step();
     if (!stepped && s.stopping) return;
-    const bool maintained = s.Maintain();  // under load, too: growth shall find its memory ready
-    if (stepped || maintained) continue;   // one bounded chore, then a look at the queue
+    // Under load, too: growth shall find its memory ready. Some bounded chores, as many as a step's
+    // growth may need, then a look at the queue.
+    uint32_t chores = 0;
+    while (chores < kMostChores && s.Maintain()) ++chores;
+    if (stepped || chores > 0) continue;
     s.WaitForEvents();
   }
 }

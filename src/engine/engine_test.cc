@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <random>
 #include <set>
@@ -317,6 +318,34 @@ TEST(Engine, RequestsThatAStopEndsWithoutAStepAreCounted) {
   EXPECT_FALSE(rig.Step());
   EXPECT_EQ(rig.engine().Metrics().requests_submitted, 1u);
   EXPECT_EQ(rig.engine().Metrics().requests_cancelled, 1u);
+}
+
+// Counts the phases that end with memory still missing behind pages that the step took.
+class ColdPhases final : public StepObserver {
+ public:
+  explicit ColdPhases(const Pager& pager) : pager_(pager) {}
+  void OnStep(const StepPlan&, const FrameView&, const StepResult&) override {}
+  void OnPhase(StepPhase phase) override {
+    if (pager_.cold_bytes() > 0) ++at[static_cast<size_t>(phase)];
+  }
+  std::array<int, kNumStepPhases> at = {};
+
+ private:
+  const Pager& pager_;
+};
+
+// I1: however many superblocks a burst of prompts takes at once, the program meets no page fault.
+TEST(Engine, WhatAStepTookColdHasItsMemoryBeforeTheProgramRuns) {
+  Rig rig({.slots = 8, .prefix_cache = false});
+  ColdPhases cold(rig.engine().pager());
+  rig.engine().SetObserver(&cold);
+  for (uint32_t i = 0; i < 8; ++i) rig.Submit(Greedy(RandomPrompt(60, i), 4));
+  rig.Drain();
+  EXPECT_GT(rig.engine().Metrics().pager.superblocks_taken_cold, 0u);
+  EXPECT_GT(cold.at[static_cast<size_t>(StepPhase::kCommitted)], 0);
+  for (const StepPhase phase : {StepPhase::kMoved, StepPhase::kRun, StepPhase::kPublished}) {
+    EXPECT_EQ(cold.at[static_cast<size_t>(phase)], 0);
+  }
 }
 
 TEST(Engine, MetricsAddUp) {

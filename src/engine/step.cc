@@ -308,8 +308,11 @@ void Engine::State::NotePlan() {
 
 // ---- move
 
-// Copy-on-write of shared pages, before the rows of this step are written.
+// Memory first: the program meets no page fault (I1), however much the step took at once. Then
+// copy-on-write of shared pages, before the rows of this step are written.
 void Engine::State::MovePages() {
+  while (pager->Maintain(Pager::Load::kTaken)) {
+  }
   AddPageCopies(pager->geometry(), pager->page_copies(), merger);
   copy_engine.Run(merger.Collect());
 }

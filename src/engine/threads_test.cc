@@ -105,7 +105,7 @@ TEST(Threads, SteadyGrowthPopulatesNoSuperblockInAStep) {
     runner.join();
     const EngineMetrics metrics = engine->Metrics();
     EXPECT_GE(metrics.books.superblocks, streams * 3u);
-    EXPECT_EQ(metrics.pager.superblocks_populated_in_verbs, streams > 7 ? 1u : 0u);
+    EXPECT_EQ(metrics.pager.superblocks_taken_cold, streams > 7 ? 1u : 0u);
   }
 }
 

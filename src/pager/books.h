@@ -52,8 +52,8 @@ struct PagerCounters {
   uint64_t superblocks_populated = 0, superblocks_given_back = 0;
   uint64_t prefix_lookups = 0, prefix_hit_tokens = 0, prefix_miss_tokens = 0;
   uint64_t prefix_pages_indexed = 0, prefix_pages_evicted = 0, prefix_collisions = 0;
-  uint64_t superblocks_populated_in_verbs = 0;  // Reserve found no spare and had to make its own
-  uint64_t read_runs = 0;                       // segments of all open sequences now
+  uint64_t superblocks_taken_cold = 0;  // Reserve found no spare: the memory came after the verb
+  uint64_t read_runs = 0;               // segments of all open sequences now
 };
 
 // A full copy of the pager's state for tests and dumps; plain data, compared by ==.

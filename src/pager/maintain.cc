@@ -9,7 +9,17 @@ namespace kvrm {
 bool Pager::Maintain(Load load) {
   State& s = *state_;
   KVRM_CHECK(!s.in_step, "Maintain inside a step");
-  const bool done = load == Load::kBusy ? s.MakeRoomForDeferred() || s.PopulateAhead() : s.Tidy();
+  const bool done = [&] {
+    switch (load) {
+      case Load::kTaken:
+        return s.PopulateTaken();
+      case Load::kBusy:
+        return s.PopulateTaken() || s.MakeRoomForDeferred() || s.PopulateAhead();
+      case Load::kIdle:
+        return s.Tidy();
+    }
+    return false;
+  }();
   if (done) s.Check(/*tier=*/2);
   return done;
 }
@@ -37,19 +47,33 @@ uint64_t Pager::State::populated_bytes() const {
   return bytes;
 }
 
+bool Pager::State::PopulateTaken() {
+  return std::any_of(groups.begin(), groups.end(),
+                     [](Group& group) { return group.pool.PopulateCold(); });
+}
+
+// What one step may take of `group`: the pages of a prompt's longest chunk, of a long one's at most
+// kMostSuperblocksAhead superblocks; and a page, and some more to keep, for each sequence without a
+// soft run.
+uint64_t Pager::State::PagesOfAStep(uint32_t group) const {
+  const KvGroupGeometry& geometry = groups[group].pool.geometry();
+  const uint64_t open = slots.size() - free_slots.size();
+  const uint64_t growing = open - std::min(open, soft_runs[group].num_slots());
+  const uint64_t each = config.scatter_seed == 0 ? kSoftRunPages : 1;
+  const uint64_t chunk = std::min<uint64_t>(PagesFor(step_tokens(), geometry.page_tokens),
+                                            kMostSuperblocksAhead * geometry.pages_per_superblock);
+  return std::max(chunk, growing * each);
+}
+
 // Never at the cost of what a deferred sequence waits for: it would wait for ever.
 bool Pager::State::PopulateAhead() {
   uint64_t needed[kMaxKvGroups] = {};
   for (uint32_t g = 0; g < groups.size(); ++g) needed[g] = BytesNeeded(g, deferred_pages[g]);
-  const uint64_t open = slots.size() - free_slots.size();
   for (uint32_t g = 0; g < groups.size(); ++g) {
     PagePool& pool = groups[g].pool;
-    // Each sequence that has no soft run may take a page in the next step, and keep some more.
-    const uint64_t growing = open - std::min(open, soft_runs[g].num_slots());
-    const uint64_t pages = growing * (config.scatter_seed == 0 ? kSoftRunPages : 1);
     const uint64_t with_one_more = pool.spare_bytes() + pool.geometry().superblock_bytes;
     const uint64_t claimed = ClaimedBytes(needed, g) + std::max(with_one_more, needed[g]);
-    if (!pool.NeedsSpare(pages) || claimed > spendable_bytes()) continue;
+    if (!pool.NeedsSpare(PagesOfAStep(g)) || claimed > spendable_bytes()) continue;
     pool.PopulateSpare();
     return true;
   }

@@ -55,6 +55,11 @@ std::byte* PageAt(const Pager& pager, uint32_t group, PageId page) {
   return pager.base(group) + pager.geometry().groups[group].PageOffset(page);
 }
 
+void PopulateTaken(Pager& pager) {
+  while (pager.Maintain(Pager::Load::kTaken)) {
+  }
+}
+
 void CloseAndComplete(Pager& pager, SeqId seq) {
   pager.BeginStep();
   pager.Close(seq);
@@ -68,6 +73,7 @@ TEST(MaintainIdle, GivesMemoryBackOneSuperblockACallAndKeepsWhatLives) {
   const SeqId lives = OpenWith(*pager, 16 * 10);
   const SeqId last = OpenWith(*pager, 16 * 40);
   CommitAndComplete(*pager);
+  PopulateTaken(*pager);
   for (PageId page : pager->pages(lives, 0)) {
     std::memset(PageAt(*pager, 0, page), static_cast<int>(page.value), 4096);
   }
@@ -133,7 +139,72 @@ TEST(MaintainIdle, WhatWasGivenBackIsTakenAgain) {
   }
 }
 
+// ---- what a step took
+
+// A prompt that takes several superblocks at once is not put off, and its verb makes no system call
+// either: the memory comes after it, one superblock a call.
+TEST(MaintainTaken, PopulatesWhatAVerbTookColdAndKeepsWhatIsWrittenThere) {
+  const auto pager = MakePager(Config(16));
+  EXPECT_EQ(ResidentBytes(*pager, 0), kSuperblock);
+  pager->BeginStep();
+  const SeqId seq = OpenWith(*pager, 16 * 30);  // superblock 0 has 7 pages, three more are needed
+  EXPECT_EQ(ResidentBytes(*pager, 0), kSuperblock);
+  EXPECT_EQ(pager->cold_bytes(), 3 * kSuperblock);
+  EXPECT_EQ(pager->counters().superblocks_taken_cold, 3u);
+  CommitAndComplete(*pager);
+  EXPECT_EQ(ResidentBytes(*pager, 0), kSuperblock);
+  for (PageId page : pager->pages(seq, 0)) {
+    std::memset(PageAt(*pager, 0, page), static_cast<int>(page.value), 16);
+  }
+  for (uint64_t cold = 2; pager->Maintain(Pager::Load::kTaken); --cold) {
+    EXPECT_EQ(pager->cold_bytes(), cold * kSuperblock);
+    ExpectSound(*pager);
+  }
+  EXPECT_EQ(pager->cold_bytes(), 0u);
+  EXPECT_EQ(pager->spare_bytes(0), 0u);  // nothing ahead of need: that can wait for the step's end
+  EXPECT_EQ(ResidentBytes(*pager, 0), 4 * kSuperblock);
+  for (PageId page : pager->pages(seq, 0)) {
+    EXPECT_EQ(*PageAt(*pager, 0, page), static_cast<std::byte>(page.value));
+  }
+}
+
+TEST(MaintainTaken, WhatAnUndoLeftColdIsPopulatedOrGivenBack) {
+  for (const bool populate : {true, false}) {
+    const auto pager = MakePager(Config(16));
+    pager->BeginStep();
+    (void)OpenWith(*pager, 16 * 30);
+    pager->RollbackStep();
+    EXPECT_EQ(pager->spare_bytes(0), 3 * kSuperblock);
+    EXPECT_EQ(pager->cold_bytes(), 3 * kSuperblock);
+    if (populate) PopulateTaken(*pager);
+    EXPECT_EQ(ResidentBytes(*pager, 0), (populate ? 4 : 1) * kSuperblock);
+    while (pager->Maintain(Pager::Load::kIdle)) {
+    }
+    EXPECT_EQ(pager->cold_bytes(), 0u);
+    EXPECT_FALSE(pager->Maintain(Pager::Load::kTaken));
+    EXPECT_EQ(ResidentBytes(*pager, 0), kSuperblock);
+  }
+}
+
 // ---- under load
+
+TEST(MaintainBusy, HoldsALongestChunkReadyAndNoMoreThanFourSuperblocksForIt) {
+  for (const uint32_t chunk_pages : {1u, 12u, 20u, 60u}) {
+    PagerConfig config = Config(16);
+    config.max_step_tokens = 16 * chunk_pages;
+    const auto pager = MakePager(config);
+    while (pager->Maintain()) {
+    }
+    const uint64_t ready = 7 + pager->spare_bytes(0) / kSuperblock * kPages;
+    EXPECT_GE(ready, std::min(chunk_pages, 4 * kPages));
+    EXPECT_LT(ready, std::min(chunk_pages, 4 * kPages) + kPages);
+    EXPECT_EQ(ResidentBytes(*pager, 0), kSuperblock + pager->spare_bytes(0));
+    pager->BeginStep();
+    (void)OpenWith(*pager, 16 * std::min(chunk_pages, 4 * kPages));
+    EXPECT_EQ(pager->counters().superblocks_taken_cold, 0u);
+    pager->RollbackStep();
+  }
+}
 
 // A full group beside a window of one page: a long sequence needs the former, many short ones both.
 struct FullAndWindow {
@@ -228,6 +299,7 @@ TEST(MaintainBusy, ReturnsTheSpareThatADeferredSequenceOfAnotherGroupLacks) {
   s.pager->BeginStep();
   EXPECT_EQ(s.pager->Reserve(seq, 16 * 20).status, ReserveStatus::kOk);  // 3 superblocks each
   s.pager->RollbackStep();                                               // 2 spares each
+  PopulateTaken(*s.pager);
   EXPECT_EQ(s.PopulatedBytes(), 6 * kSuperblock);
   uint32_t deferred = 0;
   for (uint32_t tokens = 16; tokens <= 16 * 46;) {
@@ -300,13 +372,16 @@ TEST(Maintain, SaysTrueExactlyWhenItDidSomething) {
     RandomLoad load(*s.pager, seed);
     for (int step = 0; step < 150; ++step) {
       load.Step();
+      if (seed % 4 != 0) PopulateTaken(*s.pager);
       const auto kind = load.Below(8) == 0 ? Pager::Load::kIdle : Pager::Load::kBusy;
       const PagerSnapshot before = s.pager->Snapshot();
       const PagerCounters counted = s.pager->counters();
+      const uint64_t cold = s.pager->cold_bytes();
       const bool done = s.pager->Maintain(kind);
       const PagerSnapshot after = s.pager->Snapshot();
-      ASSERT_EQ(done, before != after || before.populated_bytes != after.populated_bytes);
-      const auto idle = static_cast<size_t>(kind);
+      ASSERT_EQ(done, before != after || before.populated_bytes != after.populated_bytes ||
+                          cold != s.pager->cold_bytes());
+      const size_t idle = kind == Pager::Load::kIdle ? 1 : 0;
       for (size_t g = 0; g < 2; ++g) {
         released[idle] += before.groups[g].books.soft - after.groups[g].books.soft;
       }

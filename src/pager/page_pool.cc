@@ -25,6 +25,7 @@ PagePool::PagePool(const KvGroupGeometry& geometry, VirtualRange range, const Op
   links_.resize(pages);
   spares_.reserve(superblocks);
   absent_.reserve(superblocks);
+  cold_.reserve(superblocks);
   for (uint32_t id = superblocks; id-- > 0;) absent_.push_back(SuperblockId{id});
 
   PopulateSpare();

@@ -137,11 +137,14 @@ class PagePool {
   void UndoReleaseSoft(PageRun run);
   uint64_t soft_pages() const { return soft_pages_; }
 
-  // ---- memory; system calls, off the step path. A superblock is absent (no memory), spare
-  // (populated, not taken) or taken. Any of them may be taken next, and given back when it is
-  // empty: addresses of the others do not change. Populates one superblock that TakeRun will need
-  // next. Requires: one is absent.
+  // ---- memory: system calls, never made by the edits above. A superblock is absent (no memory),
+  // spare (populated, not taken) or taken. Any of them may be taken next, and given back when it is
+  // empty: addresses of the others do not change. One that was taken when no spare stood ready is
+  // cold until PopulateCold: the first write to each of its OS pages brings that page's memory.
+  // Populates one superblock that TakeRun will need next. Requires: one is absent.
   void PopulateSpare();
+  // Populates one cold superblock, whatever is written in it by now. False: none is cold.
+  bool PopulateCold();
   // Returns the memory of pages that stay what they are: they read as zeros until written.
   void ReturnMemory(PageRun run);
   // Returns the memory of one spare, or of one empty superblock, to the system. Never superblock
@@ -167,10 +170,12 @@ class PagePool {
   uint64_t limbo_pages() const { return limbo_.size(); }
   uint64_t taken_bytes() const { return num_taken_ * geometry_.superblock_bytes; }
   uint64_t spare_bytes() const { return spares_.size() * geometry_.superblock_bytes; }
+  uint64_t cold_bytes() const { return cold_.size() * geometry_.superblock_bytes; }
   uint64_t pages_taken() const { return pages_taken_; }
   uint64_t pages_returned() const { return pages_returned_; }
-  uint64_t populated() const { return populated_; }  // superblocks, Create's included
-  uint64_t populated_in_verbs() const { return populated_in_verbs_; }
+  // Superblocks that were absent and are no more, Create's included; of these, taken cold.
+  uint64_t populated() const { return populated_; }
+  uint64_t taken_cold() const { return taken_cold_; }
   uint64_t given_back() const { return given_back_; }
   PagerBooks books() const;
   // Everything but the sequences and the nodes of indexed pages. Linear.
@@ -197,6 +202,8 @@ class PagePool {
   std::optional<PageRun> FindRunOf(const Request& request, uint32_t wanted) const;
   std::optional<PageRun> FindScattered(const Request& request);
   SuperblockId TakeSuperblock();
+  SuperblockId MakeSpare();
+  void Populate(SuperblockId id);
   void Discard(SuperblockId id);
   BinKey KeyOf(uint64_t map) const;
   void SetFreeMap(SuperblockId id, uint64_t map);
@@ -215,6 +222,7 @@ class PagePool {
   // The one to be used next stands last in each.
   std::vector<SuperblockId> spares_;
   std::vector<SuperblockId> absent_;
+  std::vector<SuperblockId> cold_;  // taken or, after an undo, spare
   uint32_t num_taken_ = 0;
   std::vector<uint8_t> is_taken_;      // [superblocks]
   std::vector<uint64_t> free_maps_;    // [superblocks]; 0 while not taken
@@ -233,7 +241,7 @@ class PagePool {
 
   uint64_t free_pages_ = 0, soft_pages_ = 0;
   uint64_t pages_taken_ = 0, pages_returned_ = 0;
-  uint64_t populated_ = 0, populated_in_verbs_ = 0, given_back_ = 0;
+  uint64_t populated_ = 0, taken_cold_ = 0, given_back_ = 0;
   uint64_t random_state_ = 0;
 };
 

@@ -172,13 +172,17 @@ class Pager {
   // Forgets every page of the index (cached pages become free). Between steps.
   void ClearPrefixIndex();
 
-  // ---- chores, off the step path and between steps; one bounded piece a call, true when something
-  // was done. kBusy: populates a superblock ahead of need; where a Reserve was deferred because
+  // ---- chores: all system calls that the pager makes after Create. Between steps, which is from
+  // Commit (the executor may not have run yet) to BeginStep; one bounded piece a call, true when
+  // something was done.
+  // kTaken: populates a superblock that the last step had to take cold, without memory; for a host
+  // whose executor shall not meet page faults, after Commit until it says false.
+  // kBusy: that, too; populates a superblock ahead of need; where a Reserve was deferred because
   // another group holds the bytes, gives back one of that group's empty superblocks, or evicts up
   // to kEvictPages of its cached pages. kIdle (the host decides when it is idle): evicts cached
   // pages over kv_keep_bytes, releases soft runs, then gives empty superblocks back one by one,
   // never the null page's.
-  enum class Load : uint8_t { kBusy, kIdle };
+  enum class Load : uint8_t { kTaken, kBusy, kIdle };
   static constexpr uint32_t kEvictPages = 64;
   bool Maintain(Load load = Load::kBusy);
   // The contents of `seq`'s pages are not wanted any more, though it keeps the pages: their memory
@@ -198,6 +202,7 @@ class Pager {
   std::byte* base(uint32_t group) const;
   uint64_t range_bytes(uint32_t group) const;
   uint64_t spare_bytes(uint32_t group) const;  // populated ahead of need, not taken
+  uint64_t cold_bytes() const;                 // taken without memory, and not populated since
   // Pages that Reserve could still hand out now in the tightest group (free, soft of others and
   // cached ones, superblocks not taken yet), limbo counted as free next step when `with_limbo`.
   uint64_t available_pages(bool with_limbo) const;

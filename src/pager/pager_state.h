@@ -25,6 +25,10 @@ constexpr uint64_t PagesFor(uint64_t tokens, uint64_t page_tokens) {
   return (tokens + page_tokens - 1) / page_tokens;
 }
 
+// Superblocks of one group that stand ready for a single chunk of a prompt, at most: a host that
+// bounds its chunks by nothing but the longest sequence would else have a whole one's ready.
+inline constexpr uint64_t kMostSuperblocksAhead = 4;
+
 struct Pager::State {
   enum class SlotUse : uint8_t { kFree, kOpen, kClosing };
   // A sequence's first pages that the prefix index knows, by whichever page: what IndexPrefix need
@@ -73,6 +77,10 @@ struct Pager::State {
   }
 
   // ---- room
+  // The most token places that one sequence gains in a step.
+  uint32_t step_tokens() const {
+    return config.max_step_tokens == 0 ? config.max_seq_tokens : config.max_step_tokens;
+  }
   // The most pages that a sequence of `num_tokens` holds in `group` while it grows step by step: a
   // window's, with the rows of two steps, because what slid out rests in limbo.
   uint64_t MostPages(uint32_t group, uint64_t num_tokens) const;
@@ -158,7 +166,9 @@ struct Pager::State {
 
   // ---- chores (maintain.cc); each returns whether it did something
   uint64_t populated_bytes() const;
+  bool PopulateTaken();
   bool PopulateAhead();
+  uint64_t PagesOfAStep(uint32_t group) const;
   bool MakeRoomForDeferred();
   bool Tidy();
   bool EvictOverKeep();

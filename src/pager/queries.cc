@@ -15,9 +15,7 @@ uint64_t Pager::State::taken_bytes() const {
 }
 
 uint64_t Pager::State::MostPages(uint32_t group, uint64_t num_tokens) const {
-  const uint64_t step =
-      config.max_step_tokens == 0 ? config.max_seq_tokens : config.max_step_tokens;
-  return groups[group].pool.geometry().MostPages(num_tokens, step);
+  return groups[group].pool.geometry().MostPages(num_tokens, step_tokens());
 }
 
 uint64_t Pager::State::MostTokens(const uint64_t* free_pages, uint64_t spendable) const {
@@ -104,12 +102,17 @@ uint64_t Pager::range_bytes(uint32_t group) const {
 uint64_t Pager::spare_bytes(uint32_t group) const {
   return state_->groups[group].pool.spare_bytes();
 }
+uint64_t Pager::cold_bytes() const {
+  uint64_t bytes = 0;
+  for (const State::Group& group : state_->groups) bytes += group.pool.cold_bytes();
+  return bytes;
+}
 const KvGeometry& Pager::geometry() const { return state_->config.geometry; }
 PagerBooks Pager::books(uint32_t group) const { return state_->groups[group].pool.books(); }
 
 const PagerCounters& Pager::counters() const {
   PagerCounters& counters = state_->counters;
-  counters.superblocks_populated = counters.superblocks_populated_in_verbs = 0;
+  counters.superblocks_populated = counters.superblocks_taken_cold = 0;
   counters.superblocks_given_back = 0;
   counters.pages_taken = counters.pages_returned = counters.read_runs = 0;
   counters.prefix_collisions = state_->prefixes == nullptr ? 0 : state_->prefixes->collisions();
@@ -118,7 +121,7 @@ const PagerCounters& Pager::counters() const {
     counters.pages_returned += group.pool.pages_returned();
     counters.read_runs += group.tables.read_runs();
     counters.superblocks_populated += group.pool.populated();
-    counters.superblocks_populated_in_verbs += group.pool.populated_in_verbs();
+    counters.superblocks_taken_cold += group.pool.taken_cold();
     counters.superblocks_given_back += group.pool.given_back();
   }
   return counters;

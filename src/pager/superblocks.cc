@@ -1,4 +1,7 @@
-// The page pool's superblocks: absent, spare or taken, in any order.
+// The page pool's superblocks: absent, spare or taken, in any order; spare and taken ones with
+// their memory, or cold.
+#include <algorithm>
+
 #include "base/check.h"
 #include "pager/page_pool.h"
 
@@ -6,8 +9,9 @@ namespace kvrm {
 
 SuperblockId PagePool::TakeSuperblock() {
   if (spares_.empty()) {
-    PopulateSpare();
-    ++populated_in_verbs_;
+    MakeSpare();
+    ++taken_cold_;
+    if (!options_.lazy_memory) cold_.push_back(spares_.back());
   }
   const SuperblockId id = spares_.back();
   spares_.pop_back();
@@ -34,15 +38,30 @@ void PagePool::UntakeSuperblock(SuperblockId id) {
   spares_.push_back(id);
 }
 
-void PagePool::PopulateSpare() {
+// Those that there are come first.
+SuperblockId PagePool::MakeSpare() {
   KVRM_CHECK(!absent_.empty(), "PAGER-5: the range has no superblock left");
   const SuperblockId id = absent_.back();
   absent_.pop_back();
-  if (!options_.lazy_memory) {
-    range_.Populate(id.value * geometry_.superblock_bytes, geometry_.superblock_bytes);
-  }
-  spares_.insert(spares_.begin(), id);  // those that there are come first
+  spares_.insert(spares_.begin(), id);
   ++populated_;
+  return id;
+}
+
+void PagePool::PopulateSpare() {
+  const SuperblockId id = MakeSpare();
+  if (!options_.lazy_memory) Populate(id);
+}
+
+bool PagePool::PopulateCold() {
+  if (cold_.empty()) return false;
+  Populate(cold_.back());
+  cold_.pop_back();
+  return true;
+}
+
+void PagePool::Populate(SuperblockId id) {
+  range_.Populate(id.value * geometry_.superblock_bytes, geometry_.superblock_bytes);
 }
 
 bool PagePool::GiveBackSpare() {
@@ -74,6 +93,7 @@ void PagePool::ReturnMemory(PageRun run) {
 
 void PagePool::Discard(SuperblockId id) {
   range_.Discard(id.value * geometry_.superblock_bytes, geometry_.superblock_bytes);
+  std::erase(cold_, id);
   absent_.push_back(id);
   ++given_back_;
 }
