@@ -1,5 +1,5 @@
-// kvrm bench tail: the gaps between tokens here and at llama-server, in one sitting. It starts and
-// stops the servers itself, one at a time.
+// kvrm bench tail: the gaps between tokens here and at the rivals, in one sitting. It starts and
+// stops them itself, one at a time.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -13,34 +13,26 @@
 
 #include "bench/load/load_command.h"
 #include "bench/load/server_probe.h"
+#include "bench/replay/counted_words.h"
 #include "bench/subprocess.h"
+#include "bench/tail/piped_engine.h"
+#include "bench/tail/rival_places.h"
 #include "bench/tail/server_process.h"
 #include "bench/tail/tail_plan.h"
+#include "engine/loader.h"
 #include "kvrm/commands.h"
 #include "session/model_path.h"
+#include "session/session.h"
+#include "session/tokenizer_source.h"
+#include "text/tokenizer.h"
 
 namespace kvrm::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kReadyWithinS = 60;
+constexpr double kReadyWithinS = 300;  // vLLM compiles before it is ready
 constexpr double kShareOfCapacity = 0.6;
-
-Result<std::string> FindPeer(const OptionValues& values) {
-  const std::string dir =
-      values.Text("rivals").empty() ? CacheDir() + "/rivals" : values.Text("rivals");
-  std::error_code error;
-  std::vector<fs::path> places = {fs::path(dir), fs::path(dir) / "bin",
-                                  fs::path(dir) / "native/bin"};
-  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
-    places.push_back(it->path() / "bin");
-  }
-  for (const fs::path& place : places) {
-    if (fs::exists(place / "llama-server", error)) return (place / "llama-server").string();
-  }
-  return NotFound("no llama-server in " + dir + "; `tools/rivals` builds it");
-}
 
 // Where the servers of one sitting write what they print.
 class LogFile {
@@ -75,6 +67,8 @@ class Sitting {
  private:
   Result<LoadJob> Job(const std::string& toml) const;
   Result<ServerRun> Load(const TailServer& server, const LoadJob& job, TailRun* told);
+  Result<ServerRun> LoadPiped(const TailServer& server, const LoadJob& job);
+  Result<TailRun> RunUntilQuiet(char scenario, const LoadJob& job, const TailServer& server);
   Status RunAll(char scenario, const std::string& toml, const std::vector<TailServer>& servers);
   Result<double> TokensPerSecond(const TailServer& server, const LoadJob& job, double* rate);
   Status RunMixed();
@@ -97,10 +91,11 @@ Result<LoadJob> Sitting::Job(const std::string& toml) const {
 }
 
 Result<ServerRun> Sitting::Load(const TailServer& server, const LoadJob& job, TailRun* told) {
+  std::fprintf(stderr, "%s: %s\n", job.workload.name.c_str(), server.name.c_str());
+  if (server.piped) return LoadPiped(server, job);
   KVRM_ASSIGN_OR_RETURN(const uint16_t port, FreePort());
   std::vector<std::string> command = server.command;
   command.insert(command.end(), {"--port", std::to_string(port)});
-  std::fprintf(stderr, "%s: %s\n", job.workload.name.c_str(), server.name.c_str());
   KVRM_ASSIGN_OR_RETURN(ServerProcess process,
                         ServerProcess::Start(std::move(command), log_.path()));
   KVRM_ASSIGN_OR_RETURN(LoadTarget target, ParseTarget(fmt::format("http://127.0.0.1:{}", port)));
@@ -112,9 +107,46 @@ Result<ServerRun> Sitting::Load(const TailServer& server, const LoadJob& job, Ta
   interrupted_ = interrupted_ || measured.run.interrupted;
   if (told != nullptr && server.side == TailSide::kOurs) {
     told->budget_ms = BudgetMs(process.Log());
-    told->unexplained_share = UnexplainedShare(AskText(target, "/metrics"));
+    told->unexplained = UnexplainedIn(AskText(target, "/metrics"));
   }
   return measured;
+}
+
+// The tokenizer is ours, so the rival gets the same tokens and none of its time goes into them.
+Result<ServerRun> Sitting::LoadPiped(const TailServer& server, const LoadJob& job) {
+  KVRM_ASSIGN_OR_RETURN(TokenizerSpec spec, TokenizerSpecOf(values_));
+  KVRM_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Create(std::move(spec)));
+  const auto encode = [&](const std::string& text) { return EncodePrompt(*tokenizer, text); };
+  KVRM_ASSIGN_OR_RETURN(const auto engine, PipedEngine::Start(server.command, log_.path(),
+                                                              kReadyWithinS, setup_.ctx, encode));
+  const CountedWords words{WordsCountedBy(*tokenizer), /*counted=*/true};
+  KVRM_ASSIGN_OR_RETURN(ServerRun measured,
+                        RunOnBackend(values_, job, *engine, words, engine->pid()));
+  measured.report.url = server.name;
+  measured.report.model = engine->version();
+  interrupted_ = interrupted_ || measured.run.interrupted;
+  return measured;
+}
+
+// A run that others disturbed is taken again, a few times at most.
+Result<TailRun> Sitting::RunUntilQuiet(char scenario, const LoadJob& job,
+                                       const TailServer& server) {
+  std::vector<std::string> set_aside;
+  for (;;) {
+    TailRun run;
+    run.scenario = scenario;
+    run.server = server;
+    KVRM_ASSIGN_OR_RETURN(ServerRun measured, Load(server, job, &run));
+    run.report = std::move(measured.report);
+    run.report.command = CommandLine(server.command);
+    const std::optional<std::string> why = NotQuiet(run);
+    if (!why || interrupted_ || set_aside.size() + 1 >= kMostTries) {
+      run.set_aside = std::move(set_aside);
+      return run;
+    }
+    std::fprintf(stderr, "  set aside and repeated: %s\n", why->c_str());
+    set_aside.push_back(*why);
+  }
 }
 
 Status Sitting::RunAll(char scenario, const std::string& toml,
@@ -122,12 +154,7 @@ Status Sitting::RunAll(char scenario, const std::string& toml,
   KVRM_ASSIGN_OR_RETURN(const LoadJob job, Job(toml));
   for (const TailServer& server : servers) {
     if (interrupted_) return Ok();
-    TailRun run;
-    run.scenario = scenario;
-    run.server = server;
-    KVRM_ASSIGN_OR_RETURN(ServerRun measured, Load(server, job, &run));
-    run.report = std::move(measured.report);
-    run.report.command = CommandLine(server.command);
+    KVRM_ASSIGN_OR_RETURN(TailRun run, RunUntilQuiet(scenario, job, server));
     runs_.push_back(std::move(run));
   }
   return Ok();
@@ -151,14 +178,14 @@ std::vector<TailServer> Sitting::Finalists() const {
   const TailServer* tuned = nullptr;
   double least_ms = 0;
   for (const TailServer& server : servers_) {
-    if (server.side == TailSide::kOurs || server.side == TailSide::kPeerDefault) {
+    if (server.side == TailSide::kOurs || server.side == TailSide::kLlamaDefault) {
       finalists.push_back(server);
     }
-    if (server.side == TailSide::kPeerTuned && tuned == nullptr) tuned = &server;
+    if (server.side == TailSide::kLlamaTuned && tuned == nullptr) tuned = &server;
   }
   for (const TailRun& run : runs_) {
     const Distribution& gaps = run.report.figures.all.itl_ms;
-    if (run.scenario != 'a' || run.server.side != TailSide::kPeerTuned || gaps.empty()) continue;
+    if (run.scenario != 'a' || run.server.side != TailSide::kLlamaTuned || gaps.empty()) continue;
     if (least_ms > 0 && gaps.PerMille(990) >= least_ms) continue;
     least_ms = gaps.PerMille(990);
     for (const TailServer& server : servers_) {
@@ -173,7 +200,7 @@ Status Sitting::RunMixed() {
   KVRM_ASSIGN_OR_RETURN(const LoadJob capacity,
                         Job(MixedCapacity(std::max(seconds() / 2, 5u), setup_.slots)));
   double rate = 0;
-  for (const TailSide side : {TailSide::kOurs, TailSide::kPeerDefault}) {
+  for (const TailSide side : {TailSide::kOurs, TailSide::kLlamaDefault}) {
     for (const TailServer& server : servers_) {
       if (server.side != side || interrupted_) continue;
       double of_this = 0;
@@ -208,9 +235,9 @@ Status Sitting::Run() {
 }
 
 std::string CommandOf(const OptionValues& values) {
-  return CommandLine({"kvrm", "bench", "tail", "--scenario", values.Text("scenario"), "--seconds",
-                      std::to_string(values.Int("seconds")), "--slots",
-                      std::to_string(values.Int("slots")), "--ctx",
+  return CommandLine({"kvrm", "bench", "tail", "--rival", values.Text("rival"), "--scenario",
+                      values.Text("scenario"), "--seconds", std::to_string(values.Int("seconds")),
+                      "--slots", std::to_string(values.Int("slots")), "--ctx",
                       std::to_string(values.Int("ctx"))});
 }
 
@@ -219,8 +246,9 @@ Status Measure(const OptionValues& values) {
   std::error_code error;
   setup.own_program = fs::read_symlink("/proc/self/exe", error).string();
   if (error) return Unavailable("this program's own path: " + error.message());
-  KVRM_ASSIGN_OR_RETURN(setup.peer_program, FindPeer(values));
   KVRM_ASSIGN_OR_RETURN(setup.model, FindModel(values.Text("model"), ModelsDir()));
+  KVRM_RETURN_IF_ERROR(FindTailRivals(values, setup));
+  setup.threads = AllowedCpus();
   setup.slots = static_cast<uint32_t>(values.Int("slots"));
   setup.ctx = static_cast<uint32_t>(values.Int("ctx"));
   if (!values.Text("html").empty()) {

@@ -82,10 +82,11 @@ constexpr CommandSpec kCommands[] = {
      "its "
      "users would have seen, and what the mode reserved, kept in memory and can hold. With "
      "--strict-shape each mode also runs with all rows computed."},
-    {kBenchTail, "bench tail", "", "The longest gaps beside llama-server, in one sitting.",
-     "Starts and stops the servers itself: kvrm with and without a gap budget, llama-server as it "
-     "comes and tuned; streams with injected prompts, mixed chat and a trace's peak minute; prints "
-     "each goal as met or missed."},
+    {kBenchTail, "bench tail", "", "The longest gaps beside other engines, in one sitting.",
+     "Starts and stops the servers itself: kvrm with and without a gap budget, llama-server and "
+     "OpenVINO GenAI as they come and tuned; streams with injected prompts, mixed chat and a "
+     "trace's peak minute; prints each goal as met or missed. A run that others disturbed is "
+     "repeated, twice at most; where kvrm's is still disturbed there is no verdict."},
     {kRecordShow, "record show", "FILE.kvrec", "Say what a record of a server holds.",
      "Settings, requests, steps, tokens, and whether the file is whole. A record holds the token "
      "ids of all prompts and answers (docs/record.md); they are printed only with --tokens."},
@@ -303,8 +304,11 @@ constexpr OptionSpec kOptions[] = {
      "sequences that each server runs at once", kBenchTail},
     {"ctx", 'c', "--ctx-size", kInt, kInvocation, false, 2048, kMaxTokens, "", "4096", "N",
      "tokens of one sequence, of both servers", kBenchTail},
+    {"rival", '\0', "", kText, kInvocation, false, 0, 0, "", "llama,openvino", "LIST",
+     "beside whom, with commas between: llama (llama-server), openvino (OpenVINO GenAI in a process "
+     "of its own, without HTTP), vllm; the last two in scenario a alone", kBenchTail},
     {"rivals", '\0', "", kText, kSetting, false, 0, 0, "", "", "DIR",
-     "where llama-server lies; default: where `tools/rivals` puts it", kBenchTail},
+     "where the rivals lie; default: where `tools/rivals` puts them", kBenchTail},
     {"quick", '\0', "", kFlag, kInvocation, false, 0, 0, "", "", "",
      "smaller sizes: seconds, not minutes", kBenchHeart},
     {"part", '\0', "", kChoice, kInvocation, false, 0, 0, "all|verbs|steps|match|churn", "all", "PART",

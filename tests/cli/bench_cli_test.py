@@ -181,6 +181,14 @@ class Cli(WithRandomModel):
 
     # ---- bench serve
 
+    def test_TailSaysWhichRivalIsNotThereOrCannotReadTheModel(self):
+        folder = self.path("no-rivals")
+        folder.mkdir()
+        for rival, part in (("vllm", "vllm/bin/vllm"), ("openvino", "tools/rivals openvino"),
+                            ("llama", "tools/rivals llama"), ("nobody", "llama, openvino, vllm")):
+            self.assert_fails(run("bench", "tail", "-m", self.model, "--rivals", folder, "--rival", rival),
+                              1, rival, part)
+
     def test_LoadAsksWhatTheWorkloadSaysAndKeepsEveryRequest(self):
         self.path("t.csv", b"row,arrival_us,prompt_tokens,output_tokens\n0,0,5,7\n1,90000,400,7\n")
         workload = self.path("w.toml", b"""

@@ -10,7 +10,6 @@
 #include <optional>
 #include <sstream>
 
-#include "bench/load/server_probe.h"
 #include "bench/machine.h"
 #include "bench/quiet_gate.h"
 #include "options/read_all.h"
@@ -47,8 +46,8 @@ Result<Trace> ReadTrace(const Workload& workload, const Source& source, const st
                   "': neither beside the workload nor in --data '" + data + "'");
 }
 
-// User and system time of a process; nullopt: there is none, or the system does not say.
-std::optional<double> ProcessCpuSeconds(int64_t pid) {
+// User and system time of a process alone; nullopt: there is none, or the system does not say.
+std::optional<double> OwnCpuSeconds(int64_t pid) {
   std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
   if (pid <= 0 || !std::getline(stat, line)) return std::nullopt;
@@ -59,6 +58,19 @@ std::optional<double> ProcessCpuSeconds(int64_t pid) {
   for (int field = 3; field < 14; ++field) fields >> skipped;
   if (!(fields >> user >> system)) return std::nullopt;
   return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+// The same with the processes that it started and that run: some servers compute in a child.
+std::optional<double> ProcessCpuSeconds(int64_t pid) {
+  std::optional<double> seconds = OwnCpuSeconds(pid);
+  std::error_code error;
+  const std::filesystem::path tasks = "/proc/" + std::to_string(pid) + "/task";
+  for (std::filesystem::directory_iterator it(tasks, error), end; seconds && !error && it != end;
+       it.increment(error)) {
+    std::ifstream children(it->path() / "children");
+    for (int64_t child = 0; children >> child;) *seconds += ProcessCpuSeconds(child).value_or(0);
+  }
+  return seconds;
 }
 
 }  // namespace
@@ -99,11 +111,10 @@ void DescribeSitting(const OptionValues& values, LoadReport& report) {
   report.date = DateUtc();
 }
 
-Result<ServerRun> RunOnServer(const OptionValues& values, const LoadJob& job,
-                              const LoadTarget& target, int64_t server_pid) {
+Result<ServerRun> RunOnBackend(const OptionValues& values, const LoadJob& job, LoadBackend& backend,
+                               const CountedWords& words, int64_t server_pid) {
   ServerRun measured;
   auto& [report, run] = measured;
-  const CountedWords words = CountWords(target);
   const std::optional<double> server_s = ProcessCpuSeconds(server_pid);
   if (server_pid > 0 && !server_s) {
     return NotFound("--server-pid " + std::to_string(server_pid) + ": no such process here");
@@ -111,7 +122,7 @@ Result<ServerRun> RunOnServer(const OptionValues& values, const LoadJob& job,
   const QuietGate gate;
   LoadHooks hooks;
   hooks.catch_interrupt = true;
-  KVRM_ASSIGN_OR_RETURN(run, RunLoad(job.workload, job.traces, target, words.words, hooks));
+  KVRM_ASSIGN_OR_RETURN(run, RunLoad(job.workload, job.traces, backend, words.words, hooks));
   report.others_percent = gate.OthersPercent();
   const double run_s = static_cast<double>(run.end_us - run.start_us) / 1e6;
   if (const auto server_end_s = ProcessCpuSeconds(server_pid); server_end_s && run_s > 0) {
@@ -123,13 +134,21 @@ Result<ServerRun> RunOnServer(const OptionValues& values, const LoadJob& job,
     }
   }
   report.workload = job.workload;
-  report.model = target.model;
-  report.context_tokens = target.context_tokens;
+  report.context_tokens = backend.context_tokens();
   report.counted_words = words.counted;
   report.figures = FiguresOf(run, job.workload);
   report.dropped_turns = run.dropped_turns;
   report.interrupted = run.interrupted;
   DescribeSitting(values, report);
+  return measured;
+}
+
+Result<ServerRun> RunOnServer(const OptionValues& values, const LoadJob& job,
+                              const LoadTarget& target, int64_t server_pid) {
+  KVRM_ASSIGN_OR_RETURN(const auto backend, HttpBackend::Create(target));
+  KVRM_ASSIGN_OR_RETURN(ServerRun measured,
+                        RunOnBackend(values, job, *backend, CountWords(target), server_pid));
+  measured.report.model = target.model;
   return measured;
 }
 

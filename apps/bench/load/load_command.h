@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "bench/load/load_report.h"
 #include "bench/load/load_run.h"
+#include "bench/load/server_probe.h"
 #include "bench/load/trace.h"
 #include "bench/load/workload.h"
 #include "options/option_values.h"
@@ -33,9 +34,12 @@ struct ServerRun {
   LoadReport report;  // but for its command and url
   LoadRun run;
 };
-// Puts the job on a server, in words that its tokenizer counts as one if it says. Ctrl-C ends it
-// early. `server_pid`: its process, if it runs here, whose CPU time then is not others'; 0: none.
-// Errors: those of RunLoad; no such process.
+// Puts the job on whoever answers. Ctrl-C ends it early. `server_pid`: the process that answers, if
+// it runs here, whose CPU time (with that of the processes it started) then is not others'; 0:
+// none. Errors: those of RunLoad; no such process.
+Result<ServerRun> RunOnBackend(const OptionValues& values, const LoadJob& job, LoadBackend& backend,
+                               const CountedWords& words, int64_t server_pid);
+// A server, in words that its tokenizer counts as one if it says.
 Result<ServerRun> RunOnServer(const OptionValues& values, const LoadJob& job,
                               const LoadTarget& target, int64_t server_pid);
 

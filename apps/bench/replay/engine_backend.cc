@@ -2,10 +2,9 @@
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <chrono>
 #include <utility>
 
+#include "bench/load/local_exchange.h"
 #include "text/text_stream.h"
 
 namespace kvrm::cli {
@@ -15,55 +14,45 @@ namespace asio = boost::asio;
 
 // The sink's calls come on the engine thread; all else on the io_context's. The engine holds it
 // until its OnFinish, and so does the io_context, which must not end before that.
-class EngineExchange final : public Exchange,
-                             public EventSink,
-                             public std::enable_shared_from_this<EngineExchange> {
+class EngineExchange final : public LocalExchange, public EventSink {
  public:
   EngineExchange(asio::io_context& io, const Session& session, const Question& question,
                  RequestRecord record, OnText on_text, OnEnd on_end)
-      : Exchange(std::move(record), std::move(on_text), std::move(on_end)),
+      : LocalExchange(io, question, std::move(record), std::move(on_text), std::move(on_end)),
         session_(session),
-        io_(io),
-        timer_(io),
-        timeout_s_(question.timeout_s),
-        cancel_after_(question.cancel_after),
         stream_(*session.tokenizer, {}),
         request_(RequestOf(question)) {}
 
   void Start() override;
-  void Abort(Outcome outcome) override;
 
   void OnToken(RequestId, const TokenEvent& event) override {
-    asio::post(io_, [self = shared_from_this(), token = event.token, now_us = NowUs()] {
+    asio::post(io_, [self = Self(), token = event.token, now_us = NowUs()] {
       self->TakeToken(token, now_us);
     });
   }
   void OnFinish(RequestId, const FinishEvent& event) override {
-    asio::post(io_, [self = shared_from_this(), event, now_us = NowUs()] {
-      self->TakeFinish(event, now_us);
-    });
+    asio::post(io_, [self = Self(), event, now_us = NowUs()] { self->TakeFinish(event, now_us); });
   }
 
  private:
+  std::shared_ptr<EngineExchange> Self() {
+    return std::static_pointer_cast<EngineExchange>(shared_from_this());
+  }
   // Errors: the chat template refuses the messages.
   Result<GenerateRequest> RequestOf(const Question& question) const;
   void TakeToken(TokenId token, int64_t now_us);
   void TakeFinish(const FinishEvent& event, int64_t now_us);
-  void TakeText(const std::string& piece, int64_t now_us);
-  void End(Outcome outcome, std::string detail, int64_t now_us);
+  void GiveUp() override {
+    if (id_) session_.runtime->engine->Cancel(*id_);
+  }
 
   const Session& session_;
-  asio::io_context& io_;
-  asio::steady_timer timer_;
-  const double timeout_s_;
-  const std::optional<uint32_t> cancel_after_;
   TextStream stream_;
   Result<GenerateRequest> request_;
   std::optional<RequestId> id_;
   // While the engine has the request.
   std::shared_ptr<EngineExchange> held_by_engine_;
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work_;
-  bool ended_ = false;
 };
 
 Result<GenerateRequest> EngineExchange::RequestOf(const Question& question) const {
@@ -84,18 +73,14 @@ Result<GenerateRequest> EngineExchange::RequestOf(const Question& question) cons
 }
 
 void EngineExchange::Start() {
-  record_.sent_us = NowUs();
+  BeginAnswer();
   if (!request_.ok()) return End(Outcome::kHttp4xx, request_.error().message, record_.sent_us);
-  timer_.expires_after(std::chrono::microseconds(static_cast<int64_t>(timeout_s_ * 1e6)));
-  timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
-    if (!error) self->Abort(Outcome::kTimeout);
-  });
   Engine& engine = *session_.runtime->engine;
   request_->sink = this;
   if (const Status fits = engine.Check(*request_); !fits.ok()) {
     return End(Outcome::kHttp4xx, fits.error().message, NowUs());
   }
-  held_by_engine_ = shared_from_this();
+  held_by_engine_ = Self();
   work_.emplace(io_.get_executor());
   const Result<RequestId> id = engine.Submit(std::move(*request_));
   if (!id.ok()) {
@@ -106,32 +91,15 @@ void EngineExchange::Start() {
   id_ = *id;
 }
 
-void EngineExchange::Abort(Outcome outcome) {
-  if (ended_) return;
-  if (id_) session_.runtime->engine->Cancel(*id_);
-  End(outcome, "", NowUs());
-}
-
 void EngineExchange::TakeToken(TokenId token, int64_t now_us) {
-  if (ended_) return;
-  TakeText(stream_.Push(token), now_us);
-  if (!ended_ && cancel_after_ && record_.events.size() >= *cancel_after_) {
-    Abort(Outcome::kCancelled);
-  }
-}
-
-void EngineExchange::TakeText(const std::string& piece, int64_t now_us) {
-  if (piece.empty()) return;
-  text_ += piece;
-  record_.events.push_back({now_us, std::nullopt});
-  on_text_(record_);
+  if (!ended()) TakeText(stream_.Push(token), now_us);
 }
 
 void EngineExchange::TakeFinish(const FinishEvent& event, int64_t now_us) {
   const std::shared_ptr<EngineExchange> self = std::move(held_by_engine_);
   work_.reset();
-  if (ended_) return;
-  TakeText(stream_.Finish(), now_us);
+  if (!ended()) TakeText(stream_.Finish(), now_us);
+  if (ended()) return;
   record_.finish_reason = StopReasonName(event.reason);
   record_.prompt_tokens = event.timings.prompt_tokens;
   record_.output_tokens = event.timings.output_tokens;
@@ -139,15 +107,6 @@ void EngineExchange::TakeFinish(const FinishEvent& event, int64_t now_us) {
   if (event.reason == StopReason::kError) return End(Outcome::kStreamError, event.message, now_us);
   if (event.reason == StopReason::kCancelled) return End(Outcome::kReset, "cancelled", now_us);
   End(record_.tokens() == 0 ? Outcome::kEmpty : Outcome::kDone, "", now_us);
-}
-
-void EngineExchange::End(Outcome outcome, std::string detail, int64_t now_us) {
-  ended_ = true;
-  record_.outcome = outcome;
-  record_.detail = std::move(detail);
-  record_.end_us = now_us;
-  timer_.cancel();
-  asio::post(io_, [self = shared_from_this()] { self->on_end_(*self); });
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bench/quiet_gate.h"
+#include "bench/replay/counted_words.h"
 #include "bench/replay/engine_backend.h"
 #include "bench/table.h"
 
@@ -35,17 +36,6 @@ class Most final : public StepObserver {
  private:
   const Pager& pager_;
 };
-
-// Words that the model's tokenizer has one token for, behind a blank.
-PromptWords CountedBy(const Tokenizer& tokenizer) {
-  const PromptWords all;
-  std::vector<std::string_view> kept;
-  for (const std::string_view word : all.words()) {
-    const std::string twice = " " + std::string(word) + " " + std::string(word);
-    if (tokenizer.Encode(twice, SpecialTokens::kAsText).size() == 2) kept.push_back(word);
-  }
-  return kept.empty() ? all : PromptWords(std::move(kept));
-}
 
 uint64_t MeanTokens(const LoadRun& run) {
   uint64_t tokens = 0, requests = 0;
@@ -112,7 +102,7 @@ Result<ModeRun> RunMode(const OptionValues& values, const RuntimeOptions& option
   mode.resident_ready_bytes = engine.ResidentKvBytes();
   Most most(engine.pager());
   engine.SetObserver(&most);
-  const PromptWords words = CountedBy(*session.tokenizer);
+  const PromptWords words = WordsCountedBy(*session.tokenizer);
   {
     const QuietGate gate;
     EngineBackend backend(session, static_cast<uint32_t>(job.workload.context));

@@ -29,14 +29,20 @@ constexpr auto kLookAgain = std::chrono::milliseconds(50);
 
 }  // namespace
 
-Result<ServerProcess> ServerProcess::Start(std::vector<std::string> command, std::string log) {
+Result<ServerProcess> ServerProcess::Start(std::vector<std::string> command, std::string log,
+                                           std::optional<int> talk) {
   KVRM_CHECK(!command.empty(), "a command has at least a program");
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.c_str(),
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log.c_str(),
                                    O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
-  posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+  if (talk) {
+    posix_spawn_file_actions_adddup2(&actions, *talk, STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, *talk, STDOUT_FILENO);
+  } else {
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+  }
   std::vector<char*> arguments;
   for (std::string& word : command) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -55,7 +61,7 @@ ServerProcess::ServerProcess(ServerProcess&& other) noexcept
       command_(std::move(other.command_)),
       log_(std::move(other.log_)) {}
 
-ServerProcess::~ServerProcess() {
+void ServerProcess::Stop() {
   if (pid_ < 0) return;
   kill(pid_, SIGTERM);
   const auto patient_until = Clock::now() + std::chrono::seconds(10);

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,11 +15,14 @@ namespace kvrm::cli {
 
 class ServerProcess {
  public:
-  // Starts `command` ([0] is a path); what it prints goes to the file `log`. Errors: it cannot be
-  // started.
-  static Result<ServerProcess> Start(std::vector<std::string> command, std::string log);
-  // SIGTERM; SIGKILL where it has not ended ten seconds later.
-  ~ServerProcess();
+  // Starts `command` ([0] is a path); what it prints goes to the file `log`. With `talk`, a file
+  // descriptor, that is its standard input and output, and the log has what it says of errors; the
+  // caller keeps it. Errors: it cannot be started.
+  static Result<ServerProcess> Start(std::vector<std::string> command, std::string log,
+                                     std::optional<int> talk = std::nullopt);
+  ~ServerProcess() { Stop(); }
+  // SIGTERM; SIGKILL where it has not ended ten seconds later. Nothing where it has ended.
+  void Stop();
   ServerProcess(ServerProcess&& other) noexcept;
   ServerProcess& operator=(ServerProcess&&) = delete;
 
@@ -29,12 +33,13 @@ class ServerProcess {
   int64_t pid() const { return pid_; }
   std::string Log() const;  // what it has printed
   const std::vector<std::string>& command() const { return command_; }
+  // Why it cannot be asked, with the last line that it printed.
+  Error NotReady(const std::string& why) const;
 
  private:
   ServerProcess(pid_t pid, std::vector<std::string> command, std::string log)
       : pid_(pid), command_(std::move(command)), log_(std::move(log)) {}
   bool HasEnded();
-  Error NotReady(const std::string& why) const;
 
   pid_t pid_;  // -1: moved from, or ended and waited for
   std::vector<std::string> command_;

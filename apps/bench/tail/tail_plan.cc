@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <functional>
 #include <utility>
 
 namespace kvrm::cli {
@@ -41,31 +39,78 @@ std::string CapacityHead(const char* name, const char* api, uint32_t seconds, ui
       name, api, seconds, warmup, slots);
 }
 
+void Add(std::string name, TailSide side, std::vector<std::string> command,
+         const std::vector<std::string>& flags, std::vector<TailServer>& servers) {
+  command.insert(command.end(), flags.begin(), flags.end());
+  servers.push_back({std::move(name), side, std::move(command)});
+}
+
+void AddLlamaServers(const TailSetup& setup, std::vector<TailServer>& servers) {
+  if (setup.llama_server.empty()) return;
+  const std::vector<std::string> command = {setup.llama_server,
+                                            "-m",
+                                            setup.model,
+                                            "-np",
+                                            std::to_string(setup.slots),
+                                            "-c",
+                                            std::to_string(uint64_t{setup.slots} * setup.ctx)};
+  Add("llama-server", TailSide::kLlamaDefault, command, {}, servers);
+  Add("llama-server -b 128", TailSide::kLlamaTuned, command,
+      {"-b", "128", "-ub", "128", "-fa", "off"}, servers);
+  Add("llama-server -b 128 -fa on", TailSide::kLlamaTuned, command,
+      {"-b", "128", "-ub", "128", "-fa", "on"}, servers);
+}
+
+// As it comes, it takes 256 tokens a step.
+void AddOpenVino(const TailSetup& setup, std::vector<TailServer>& servers) {
+  if (setup.open_vino_driver.empty()) return;
+  const std::vector<std::string> command = {setup.open_vino_driver,
+                                            "-m",
+                                            setup.model,
+                                            "-t",
+                                            std::to_string(setup.threads),
+                                            "-np",
+                                            std::to_string(setup.slots),
+                                            "-c",
+                                            std::to_string(setup.ctx)};
+  const size_t first = servers.size();
+  Add("OpenVINO GenAI", TailSide::kOpenVino, command, {}, servers);
+  for (const char* budget : {"128", "64"}) {
+    Add(fmt::format("OpenVINO GenAI, {} a step", budget), TailSide::kOpenVino, command,
+        {"-b", budget}, servers);
+  }
+  for (size_t i = first; i < servers.size(); ++i) servers[i].piped = true;
+}
+
+void AddVllm(const TailSetup& setup, std::vector<TailServer>& servers) {
+  if (setup.vllm.empty()) return;
+  const std::vector<std::string> command = {setup.vllm,
+                                            "serve",
+                                            setup.model,
+                                            "--max-model-len",
+                                            std::to_string(setup.ctx),
+                                            "--max-num-seqs",
+                                            std::to_string(setup.slots)};
+  Add("vLLM", TailSide::kVllm, command, {}, servers);
+  Add("vLLM, 128 a step", TailSide::kVllm, command, {"--max-num-batched-tokens", "128"}, servers);
+}
+
 }  // namespace
 
 std::vector<TailServer> TailServers(const TailSetup& setup) {
   const std::string slots = std::to_string(setup.slots), ctx = std::to_string(setup.ctx);
-  const std::string all_ctx = std::to_string(uint64_t{setup.slots} * setup.ctx);
   const auto own = [&](std::string name, TailSide side, const char* budget) {
     return TailServer{std::move(name),
                       side,
                       {setup.own_program, "serve", "-m", setup.model, "--slots", slots, "--ctx",
                        ctx, "--max-itl-ms", budget}};
   };
-  const auto peer = [&](std::string name, TailSide side, const std::vector<std::string>& flags) {
-    TailServer server{std::move(name),
-                      side,
-                      {setup.peer_program, "-m", setup.model, "-np", slots, "-c", all_ctx}};
-    server.command.insert(server.command.end(), flags.begin(), flags.end());
-    return server;
-  };
-  return {
-      own("kvrm", TailSide::kOurs, "auto"),
-      own("kvrm, no budget", TailSide::kOursWithoutBudget, "0"),
-      peer("llama-server", TailSide::kPeerDefault, {}),
-      peer("llama-server -b 128", TailSide::kPeerTuned, {"-b", "128", "-ub", "128", "-fa", "off"}),
-      peer("llama-server -b 128 -fa on", TailSide::kPeerTuned,
-           {"-b", "128", "-ub", "128", "-fa", "on"})};
+  std::vector<TailServer> servers = {own("kvrm", TailSide::kOurs, "auto"),
+                                     own("kvrm, no budget", TailSide::kOursWithoutBudget, "0")};
+  AddLlamaServers(setup, servers);
+  AddOpenVino(setup, servers);
+  AddVllm(setup, servers);
+  return servers;
 }
 
 std::string InjectedScenario(uint32_t seconds) {
@@ -110,121 +155,6 @@ double TraceRate(const Trace& trace) {
   return span_us <= 0
              ? 0
              : static_cast<double>(trace.rows.size() - 1) * 1e6 / static_cast<double>(span_us);
-}
-
-// ---- goals
-
-namespace {
-
-using Figure = std::function<std::optional<double>(const TailRun&)>;
-
-std::optional<double> P99Gap(const TailRun& run) {
-  const Distribution& gaps = run.report.figures.all.itl_ms;
-  return gaps.empty() ? std::nullopt : std::optional(gaps.PerMille(990));
-}
-std::optional<double> TokensPerSecond(const TailRun& run) {
-  return run.report.figures.window_tokens_per_s;
-}
-// The median over the injected prompts.
-std::optional<double> InjectedTtft(const TailRun& run) {
-  for (const RequestFigures& source : run.report.figures.sources) {
-    if (source.name == "injected" && !source.ttft_ms.empty()) return source.ttft_ms.PerMille(500);
-  }
-  return std::nullopt;
-}
-
-// The least of `figure` over a side's runs of a scenario.
-std::optional<double> Least(const std::vector<TailRun>& runs, char scenario, TailSide side,
-                            const Figure& figure) {
-  std::optional<double> least;
-  for (const TailRun& run : runs) {
-    if (run.scenario != scenario || run.server.side != side) continue;
-    const std::optional<double> value = figure(run);
-    if (value && (!least || *value < *least)) least = value;
-  }
-  return least;
-}
-
-// `value` <= `share` x `other`.
-TailGoal AtMost(char scenario, std::string text, std::optional<double> value, double share,
-                std::optional<double> other) {
-  TailGoal goal{scenario, std::move(text), "not measured", std::nullopt};
-  if (!value || !other) return goal;
-  goal.met = *value <= share * *other;
-  goal.seen = fmt::format("{:.1f}, limit {:.1f} ({:.3f} of {:.1f})", *value, share * *other,
-                          *other > 0 ? *value / *other : 0, *other);
-  return goal;
-}
-
-const TailRun* OurRun(const std::vector<TailRun>& runs, char scenario) {
-  for (const TailRun& run : runs) {
-    if (run.scenario == scenario && run.server.side == TailSide::kOurs) return &run;
-  }
-  return nullptr;
-}
-
-void OwnGoals(const TailRun& ours, std::vector<TailGoal>& goals) {
-  const std::optional<double> limit =
-      ours.budget_ms ? std::optional(*ours.budget_ms + 10) : std::nullopt;
-  goals.push_back(
-      AtMost(ours.scenario, "p99 of all gaps, ms, <= budget + 10 ms", P99Gap(ours), 1, limit));
-  const uint64_t refused = ours.report.figures.all.outcomes[static_cast<size_t>(Outcome::kHttp429)];
-  goals.push_back({ours.scenario, "no request is refused with 429",
-                   fmt::format("{} refused", refused), refused == 0});
-  TailGoal cause{ours.scenario, "gaps over budget for stolen or other causes <= 0.2 %",
-                 "not told by the server", std::nullopt};
-  if (ours.unexplained_share) {
-    cause.met = *ours.unexplained_share <= 0.002;
-    cause.seen = fmt::format("{:.3f} %", 100 * *ours.unexplained_share);
-  }
-  goals.push_back(std::move(cause));
-}
-
-}  // namespace
-
-std::optional<double> UnexplainedShare(const std::string& metrics) {
-  double gaps = 0, unexplained = 0;
-  for (size_t begin = 0; begin < metrics.size();) {
-    const size_t end = std::min(metrics.find('\n', begin), metrics.size());
-    const std::string line = metrics.substr(begin, end - begin);
-    begin = end + 1;
-    const auto value = [&] { return std::strtod(line.c_str() + line.rfind(' '), nullptr); };
-    if (line.starts_with("kvrm_inter_token_seconds_count")) gaps = value();
-    if (!line.starts_with("kvrm_gaps_over_budget_total{")) continue;
-    for (const char* cause : {"cause=\"stolen\"", "cause=\"other\""}) {
-      if (line.find(cause) != std::string::npos) unexplained += value();
-    }
-  }
-  return gaps > 0 ? std::optional(unexplained / gaps) : std::nullopt;
-}
-
-std::vector<TailGoal> TailGoals(const std::vector<TailRun>& runs) {
-  std::vector<TailGoal> goals;
-  for (const char scenario : {'a', 'b', 'c'}) {
-    const TailRun* ours = OurRun(runs, scenario);
-    if (ours == nullptr) continue;
-    OwnGoals(*ours, goals);
-    const auto by_default = Least(runs, scenario, TailSide::kPeerDefault, P99Gap);
-    const auto tuned = Least(runs, scenario, TailSide::kPeerTuned, P99Gap);
-    goals.push_back(AtMost(scenario, "p99 of all gaps, ms, <= 1/10 of llama-server's default",
-                           P99Gap(*ours), 0.1, by_default));
-    goals.push_back(AtMost(scenario, "p99 of all gaps, ms, <= 1/4 of its best tuning",
-                           P99Gap(*ours), 0.25, tuned));
-    if (scenario != 'a') continue;
-    const auto unbounded = Least(runs, 'a', TailSide::kOursWithoutBudget, TokensPerSecond);
-    TailGoal rate = AtMost('a', "output tokens/s >= 95 % of ours without a budget", unbounded,
-                           1 / 0.95, TokensPerSecond(*ours));
-    if (unbounded) {
-      rate.seen = fmt::format("{:.1f} of {:.1f}", *TokensPerSecond(*ours), *unbounded);
-    }
-    goals.push_back(std::move(rate));
-    std::optional<double> ttft = Least(runs, 'a', TailSide::kPeerDefault, InjectedTtft);
-    const auto tuned_ttft = Least(runs, 'a', TailSide::kPeerTuned, InjectedTtft);
-    if (tuned_ttft && (!ttft || *tuned_ttft < *ttft)) ttft = tuned_ttft;
-    goals.push_back(AtMost('a', "TTFT p50 of injected prompts, ms, <= 1/3 of its best",
-                           InjectedTtft(*ours), 1.0 / 3, ttft));
-  }
-  return goals;
 }
 
 }  // namespace kvrm::cli

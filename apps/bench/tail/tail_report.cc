@@ -48,15 +48,16 @@ std::string RunTable(const std::vector<TailRun>& runs, char scenario) {
   return MarkdownTable(rows);
 }
 
-std::string MetText(const std::optional<bool>& met) {
-  if (!met) return "not measured";
-  return *met ? "met" : "MISSED";
+std::string MetText(const TailGoal& goal) {
+  if (!goal.quiet) return "no verdict: machine not quiet";
+  if (!goal.met) return "not measured";
+  return *goal.met ? "met" : "MISSED";
 }
 
 std::string GoalTable(const std::vector<TailGoal>& goals, char scenario) {
   std::vector<std::vector<std::string>> rows = {{"goal", "seen", ""}};
   for (const TailGoal& goal : goals) {
-    if (goal.scenario == scenario) rows.push_back({goal.text, goal.seen, MetText(goal.met)});
+    if (goal.scenario == scenario) rows.push_back({goal.text, goal.seen, MetText(goal)});
   }
   return MarkdownTable(rows);
 }
@@ -83,6 +84,28 @@ std::string CutText(const std::vector<TailRun>& runs, char scenario) {
   return "";
 }
 
+// Which runs were taken again, and why.
+std::string RepeatText(const std::vector<TailRun>& runs, char scenario) {
+  std::string text;
+  for (const TailRun& run : runs) {
+    if (run.scenario != scenario) continue;
+    for (size_t i = 0; i < run.set_aside.size(); ++i) {
+      text += fmt::format("{}: run {} of {} set aside and repeated: {}\n", run.server.name, i + 1,
+                          run.set_aside.size() + 1, run.set_aside[i]);
+    }
+    const std::optional<std::string> still = NotQuiet(run);
+    if (still) text += run.server.name + ": machine not quiet: " + *still + "\n";
+  }
+  return text;
+}
+
+// What stands below a scenario's title.
+std::string ScenarioText(const std::vector<TailRun>& runs, const std::vector<TailGoal>& goals,
+                         char scenario) {
+  return RunTable(runs, scenario) + CutText(runs, scenario) + RepeatText(runs, scenario) + "\n" +
+         GoalTable(goals, scenario);
+}
+
 std::string Sitting(const std::vector<TailRun>& runs) {
   std::string text;
   for (const TailRun& run : runs) {
@@ -100,8 +123,7 @@ std::string Sitting(const std::vector<TailRun>& runs) {
 std::string TailText(const std::vector<TailRun>& runs, const std::vector<TailGoal>& goals) {
   std::string text;
   for (const auto& [scenario, title] : Scenarios(runs)) {
-    text += "## " + title + "\n\n" + RunTable(runs, scenario) + CutText(runs, scenario) + "\n" +
-            GoalTable(goals, scenario) + "\n";
+    text += "## " + title + "\n\n" + ScenarioText(runs, goals, scenario) + "\n";
   }
   return text + Sitting(runs);
 }
@@ -115,12 +137,19 @@ boost::json::object TailJson(const std::vector<TailRun>& runs, const std::vector
                                {"server_command", CommandLine(run.server.command)},
                                {"load", LoadJson(run.report)}};
     if (run.budget_ms) object["budget_ms"] = *run.budget_ms;
-    if (run.unexplained_share) object["unexplained_share"] = *run.unexplained_share;
+    if (run.unexplained) {
+      object["stolen_share"] = run.unexplained->stolen;
+      object["other_share"] = run.unexplained->other;
+    }
+    object["set_aside"] = boost::json::array(run.set_aside.begin(), run.set_aside.end());
+    const std::optional<std::string> not_quiet = NotQuiet(run);
+    if (not_quiet) object["not_quiet"] = *not_quiet;
     run_array.push_back(std::move(object));
   }
   for (const TailGoal& goal : goals) {
     boost::json::object object{
         {"scenario", std::string(1, goal.scenario)}, {"goal", goal.text}, {"seen", goal.seen}};
+    object["quiet"] = goal.quiet;
     object["met"] = goal.met ? boost::json::value(*goal.met) : boost::json::value(nullptr);
     goal_array.push_back(std::move(object));
   }
@@ -141,12 +170,11 @@ std::string TailHtml(const std::vector<TailRun>& runs, const std::vector<TailGoa
       gaps.emplace_back(run.server.name, &run.report.figures.all.itl_ms);
     }
     body += "<h2>" + EscapedHtml(title) + "</h2>\n<pre>" +
-            EscapedHtml(RunTable(runs, scenario) + CutText(runs, scenario) + "\n" +
-                        GoalTable(goals, scenario)) +
-            "</pre>\n" + TailPlot("Share of gaps at or above", std::move(gaps));
+            EscapedHtml(ScenarioText(runs, goals, scenario)) + "</pre>\n" +
+            TailPlot("Share of gaps at or above", std::move(gaps));
   }
   return HtmlPage(
-      "Tail: kvrm beside llama-server",
+      "Tail: kvrm beside its rivals",
       body + "<h2>Commands</h2>\n<pre>" + EscapedHtml(command + "\n" + Sitting(runs)) + "</pre>\n");
 }
 
