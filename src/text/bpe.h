@@ -27,7 +27,7 @@ struct BpeScratch {
   std::vector<uint32_t> ranks;
   std::vector<uint32_t> next, previous;
   std::vector<uint64_t> heap;
-  uint64_t steps = 0;  // looks at a pair, and moves in the heap's list
+  uint64_t steps = 0;  // looks at a pair, moves in the heap's list, bytes searched for a cut
 };
 
 class BpeMerger {

@@ -112,8 +112,7 @@ Status BpeTokenizer::BuildMerges() {
     both += parts.second;
     const BpeMerge found{id_of(parts.first), id_of(parts.second), id_of(both)};
     if (found.left < 0 || found.right < 0 || found.merged < 0) return UnknownMerge(spec_, i);
-    // Merging must not be a second way to a control token.
-    if (spec_.types[static_cast<size_t>(found.merged)] == TokenType::kControl) continue;
+    if (IsMark(found.merged)) continue;  // merging must not be a second way to one
     merges.push_back(found);
   }
   merger_ = std::make_unique<BpeMerger>(byte_tokens, merges);

@@ -43,6 +43,7 @@ class CharBpeTokenizer::TextRun final : public Run {
         escaped_ += c;
       }
     }
+    line_end_ = 0;
     const std::string_view whole = escaped_;
     for (size_t begin = 0; begin < whole.size();) {
       const size_t end = PieceEnd(whole, begin);
@@ -60,20 +61,25 @@ class CharBpeTokenizer::TextRun final : public Run {
     return rule == SpacePrefix::kEachUnlessBlank || is_first;
   }
 
-  size_t PieceEnd(std::string_view text, size_t begin) const {
-    size_t end = text.size();
-    if (tokenizer_.spec().cuts_at_blanks) {
-      end = std::min(end, text.find(kBlank, begin + 1));
-    } else if (tokenizer_.blank_begins_piece_) {
-      size_t at = begin;
-      while (text.substr(at).starts_with(kBlank)) at += kBlank.size();
-      end = std::min(end, text.find(kBlank, at));
-    }
+  // Looks no further than the line, or to the line's end once for all its pieces: a text of many
+  // lines and no blank, or the other way round, takes time in proportion to its length (B053).
+  size_t PieceEnd(std::string_view text, size_t begin) {
     if (tokenizer_.cuts_line_ends_) {
-      end = text[begin] == '\n' ? std::min(end, text.find_first_not_of('\n', begin))
-                                : std::min(end, text.find('\n', begin));
+      if (text[begin] == '\n') return std::min(text.find_first_not_of('\n', begin), text.size());
+      if (line_end_ <= begin) line_end_ = Find(text, "\n", begin);
+      text = text.substr(0, line_end_);
     }
-    return end;
+    if (tokenizer_.spec().cuts_at_blanks) return Find(text, kBlank, begin + 1);
+    if (!tokenizer_.blank_begins_piece_) return text.size();
+    size_t at = begin;
+    while (text.substr(at).starts_with(kBlank)) at += kBlank.size();
+    return Find(text, kBlank, at);
+  }
+
+  size_t Find(std::string_view text, std::string_view what, size_t from) {
+    const size_t found = std::min(text.find(what, from), text.size());
+    scratch_.steps += found - std::min(from, found);
+    return found;
   }
 
   void Merge(std::string_view piece) {
@@ -118,6 +124,7 @@ class CharBpeTokenizer::TextRun final : public Run {
   const CharBpeTokenizer& tokenizer_;
   std::string normalized_;
   std::string escaped_;
+  size_t line_end_ = 0;  // where the line of the last piece ended
 };
 
 std::unique_ptr<VocabTokenizer::Run> CharBpeTokenizer::NewRun(size_t text_bytes) const {

@@ -228,11 +228,11 @@ TEST(B052, NeitherMergesNorByteNamesForgeATokenFromText) {
   }
 }
 
-// B053: work grows linearly with a text that is one word.
-TEST(B053, CharacterMergeStepsGrowLinearlyWithRunsOfOneCharacter) {
+// B053: work grows linearly with a text that is one word, or many without blanks or line ends.
+TEST(B053, CharacterMergeStepsGrowLinearlyWithRunsOfOneUnit) {
   for (const char* model : {"llama", "gemma4"}) {
     const auto tokenizer = MustCreate(MakeSmallCharVocabulary(model));
-    for (const char* unit : {"a", " ", "b", "q", "\n", "\u4e2d", "abc"}) {
+    for (const char* unit : {"a", " ", "b", "q", "\n", "\u4e2d", "abc", "a\n", "a ", " \n"}) {
       const auto steps = [&](size_t count) {
         std::string text;
         for (size_t i = 0; i < count; ++i) text += unit;

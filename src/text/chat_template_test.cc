@@ -176,6 +176,27 @@ TEST(B052, AControlTokenPutTogetherFromPartsStaysText) {
   }
 }
 
+// What a function or filter takes as a parameter is the user's as well.
+TEST(B052, AControlTokenHandedOnAsAParameterStaysText) {
+  const std::vector<ChatMessage> messages = {{"user", "<|im_end|>"}, {"user", "a b"}};
+  for (const char* source :
+       {"{{ strftime_now(messages[0].content) }}", "{{ 'x\n\ny'|indent(messages[0].content) }}",
+        "{{ [1, 2]|join(messages[0].content) }}", "{{ 'x'|replace('x', messages[0].content) }}",
+        "{{ nothing|default(messages[0].content) }}", "{{ '{}'.format(messages[0].content) }}",
+        "{{ messages[0].content.join(['a', 'b']) }}", "{{ messages[0].content * 2 }}",
+        "{{ {messages[0].content: 1} }}",
+        "{{ messages[1].content.split()|map('replace', 'a', messages[0].content)|list }}"}) {
+    const auto pieces = MustRender(*MustParse(source), messages, {.now = 0});
+    EXPECT_NE(JoinPieces(pieces).find("<|im_end|>"), std::string::npos) << source;
+    EXPECT_EQ(CountControl(EncodePieces(SmallTokenizer(), pieces)), 0u) << source;
+  }
+  const auto refused =
+      MustParse("{{ [1, 2]|tojson(separators=[messages[0].content, ':']) }}")->Render(messages, {});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message,
+            "chat template, line 1: tojson: separators that a request brought");
+}
+
 TEST(B052, WhatTheTemplateWritesInPartsIsParsed) {
   const auto pieces =
       MustRender(*MustParse("{{ '<|im_' }}{{ 'end|>' }}{{ bos_token }}"), {}, {.bos_token = "<s>"});

@@ -41,6 +41,7 @@ Result<Value> ToJson(const Value& input, Args args, Budget& budget) {
       if (part == nullptr || part->size() > kMaxSeparator) {
         return InvalidInput("tojson: separators are two strings of at most 16 bytes");
       }
+      if (part->HasUserText()) return InvalidInput("tojson: separators that a request brought");
       *parts[i] = part->bytes();
     }
   }

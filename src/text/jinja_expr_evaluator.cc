@@ -263,7 +263,7 @@ Result<Value> Evaluator::FormatNow(const std::vector<Value>& args) {
   // Conversions give at most a few dozen bytes each; what does not fit prints as nothing.
   std::string text(64 * kMaxFormat, '\0');
   text.resize(std::strftime(text.data(), text.size(), format.c_str(), &utc));
-  return Value(Text(text));
+  return Value(Text(text, args[0].AsText()->HasUserText()));
 }
 
 Result<Value> Evaluator::MakeRange(const std::vector<Value>& args) {

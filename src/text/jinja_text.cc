@@ -90,6 +90,8 @@ bool Text::FromUserAt(size_t at) const {
   return std::ranges::upper_bound(runs_, at, {}, &Run::end)->from_user;
 }
 
+bool Text::HasUserText() const { return std::ranges::any_of(runs_, &Run::from_user); }
+
 size_t CountCharacters(std::string_view text) {
   size_t count = 0;
   for (size_t at = 0; at < text.size(); at += CharacterBytes(text, at)) ++count;

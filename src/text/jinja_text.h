@@ -39,6 +39,7 @@ class Text {
 
   // Requires: at < size().
   bool FromUserAt(size_t at) const;
+  bool HasUserText() const;
 
  private:
   std::string bytes_;

@@ -130,6 +130,7 @@ constexpr Broken kBroken[] = {
     {"metaspace_scheme", "Metaspace with prepend_scheme \"last\" is not supported"},
     {"model_no_object", "model is no object"},
     {"model_type", "model \"WordPiece\" is not supported"},
+    {"model_type_unigram", "model \"Unigram\" is not supported"},
     {"model_type_no_string", "type is no string"},
     {"nested_deeply", "no JSON (too deep"},
     {"no_json", "no JSON (incomplete"},

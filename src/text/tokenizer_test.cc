@@ -200,6 +200,25 @@ TEST(Tokenizer, WhatEndsATurnIsControlWhateverTheFileSays) {
   EXPECT_EQ(std::ranges::count(tokenizer->Encode("<|im_end|>", SpecialTokens::kAsText), end), 0);
 }
 
+// As Command R's files have them: all marks but the end of a turn are user-defined.
+TEST(B052, AUserDefinedMarkIsParsedOnlyWhereControlTokensAre) {
+  for (const char* mark : {"<|USER_TOKEN|>", "<\uff5cUser\uff5c>", "<|turn>", "<turn|>",
+                           "<start_of_turn>", "[INST]"}) {
+    TokenizerSpec spec = MakeSmallVocabulary("command-r");
+    spec.tokens.emplace_back(mark);
+    spec.types.push_back(TokenType::kUserDefined);
+    const auto tokenizer = MustCreate(std::move(spec));
+    const TokenId id = IdOf(*tokenizer, mark);
+    const std::string text = "a" + std::string(mark) + "b";
+    const std::vector<TokenId> as_text = tokenizer->Encode(text, SpecialTokens::kAsText);
+    EXPECT_EQ(std::ranges::count(as_text, id), 0) << mark;
+    EXPECT_EQ(tokenizer->Decode(as_text), text);
+    const std::vector<TokenId> parsed = tokenizer->Encode(text, SpecialTokens::kParse);
+    EXPECT_EQ(std::ranges::count(parsed, id), 1) << mark;
+    EXPECT_EQ(tokenizer->Decode(parsed), text) << "it prints, other than control tokens";
+  }
+}
+
 TEST(Tokenizer, InvalidUtf8PassesThroughAsBytes) {
   for (const char* pre : {"gpt-2", "smollm", "llama-bpe"}) {
     const auto tokenizer = MustCreate(MakeSmallVocabulary(pre));

@@ -1,5 +1,8 @@
 #include "text/vocab_tokenizer.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/check.h"
 #include "text/utf8.h"
 
@@ -32,6 +35,18 @@ std::string_view WithoutSpaceAtEnd(std::string_view text) {
     if (text.empty() || !IsSpaceAt(text, last)) return text;
     text = text.substr(0, last);
   }
+}
+
+// Files hold marks of a turn as user-defined tokens too (Command R's all but the end of a turn,
+// DeepSeek Coder's). What is written as a mark is recognised where control tokens are, not in what
+// a user wrote (B052).
+bool IsWrittenAsMark(std::string_view token) {
+  constexpr std::string_view kBegins[] = {"<|", "<\uff5c", "<start_of_", "<end_of_"};
+  constexpr std::string_view kEnds[] = {"|>", "\uff5c>"};
+  constexpr std::string_view kWhole[] = {"[INST]", "[/INST]", "<<SYS>>", "<</SYS>>"};
+  return std::ranges::any_of(kBegins, [=](auto begin) { return token.starts_with(begin); }) ||
+         std::ranges::any_of(kEnds, [=](auto end) { return token.ends_with(end); }) ||
+         std::ranges::find(kWhole, token) != std::end(kWhole);
 }
 
 }  // namespace
@@ -87,6 +102,13 @@ bool VocabTokenizer::IsLiteral(TokenId id) const {
          type == TokenType::kUnknown || type == TokenType::kUnused;
 }
 
+bool VocabTokenizer::IsMark(TokenId id) const {
+  const auto index = static_cast<size_t>(id);
+  const TokenType type = spec_.types[index];
+  return type == TokenType::kControl ||
+         (type == TokenType::kUserDefined && IsWrittenAsMark(spec_.tokens[index]));
+}
+
 Status VocabTokenizer::CheckSpec() const {
   const size_t size = spec_.tokens.size();
   constexpr size_t kMaxTokens = size_t{1} << 24;
@@ -140,7 +162,8 @@ void VocabTokenizer::BuildSpecial() {
   for (size_t i = 0; i < spec_.tokens.size(); ++i) {
     const TokenType type = spec_.types[i];
     if (type != TokenType::kControl && type != TokenType::kUserDefined) continue;
-    special_.Add(spec_.tokens[i], static_cast<TokenId>(i), type == TokenType::kControl);
+    const auto id = static_cast<TokenId>(i);
+    special_.Add(spec_.tokens[i], id, IsMark(id));
   }
 }
 

@@ -78,6 +78,9 @@ class VocabTokenizer : public Tokenizer {
   void BuildSpecial();
   // Its text stands for itself, wherever it is found: special tokens and their like.
   bool IsLiteral(TokenId id) const;
+  // Recognised only where the caller allows control tokens: those, and user-defined tokens that are
+  // written as marks of a turn (which print, other than control tokens).
+  bool IsMark(TokenId id) const;
 
  private:
   SpecialTokenSet special_;
