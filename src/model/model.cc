@@ -10,10 +10,12 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <thread>
 
 #include "model/available_memory.h"
+#include "model/model_tensors.h"
 #include "model/weight_plan.h"
 
 namespace kvrm {
@@ -156,6 +158,7 @@ class ModelLoader {
     } else if (file_.source() == ModelSource::kGguf) {
       KVRM_ASSIGN_OR_RETURN(model_->tokenizer_spec_, ReadTokenizerSpec(file_));
     }
+    KVRM_RETURN_IF_ERROR(FitTokenizer());
     KVRM_ASSIGN_OR_RETURN(const WeightPlan plan,
                           PlanWeights(file_, model_->config_, options_.weights));
     KVRM_RETURN_IF_ERROR(CheckRoom(plan));
@@ -175,6 +178,25 @@ class ModelLoader {
   }
 
  private:
+  // Hubs pad embeddings: rows behind the last token are unused ones, which a model may still
+  // choose.
+  Status FitTokenizer() {
+    TokenizerSpec& spec = model_->tokenizer_spec_;
+    const size_t rows = model_->config_.vocab;
+    if (spec.tokens.size() > rows) {
+      return InvalidInput(file_.name() + ": the tokenizer has " +
+                          std::to_string(spec.tokens.size()) + " tokens, must be at most the " +
+                          std::to_string(rows) + " rows of tensor '" +
+                          std::string(kEmbeddingTensor) + "'");
+    }
+    if (spec.tokens.empty()) return Ok();  // a folder that was opened without its tokenizer
+    spec.types.resize(spec.tokens.size(), TokenType::kNormal);
+    spec.types.resize(rows, TokenType::kUnused);
+    if (!spec.scores.empty()) spec.scores.resize(rows, 0);
+    spec.tokens.resize(rows);
+    return Ok();
+  }
+
   Status CheckRoom(const WeightPlan& plan) const {
     const uint64_t limit =
         options_.memory_limit_bytes > 0 ? options_.memory_limit_bytes : AvailableMemoryBytes();

@@ -53,13 +53,15 @@ struct LoadOptions {
 
 class Model {
  public:
-  // Errors: those of ReadConfig, ReadTokenizerSpec and PlanWeights; weights that do not fit in
-  // memory; a scale that the encoding cannot hold, by tensor name.
+  // Errors: those of ReadConfig, ReadTokenizerSpec and PlanWeights; a tokenizer with more tokens
+  // than the embedding has rows; weights that do not fit in memory; a scale that the encoding
+  // cannot hold, by tensor name.
   static Result<std::unique_ptr<const Model>> Load(const GgufFile& file,
                                                    const LoadOptions& options);
   ~Model();
 
   const ModelConfig& config() const { return config_; }
+  // One token a row of the embedding: rows without one are unused tokens.
   const TokenizerSpec& tokenizer_spec() const { return tokenizer_spec_; }
   const std::vector<LayerWeights>& layers() const { return layers_; }
   const float* output_norm() const { return output_norm_; }

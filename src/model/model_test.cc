@@ -185,6 +185,40 @@ TEST(Model, TooLittleMemoryIsRefusedWithBothNumbers) {
       << model.error().message;
 }
 
+// Hubs pad embeddings (Qwen 2.5: 151,665 tokens, 151,936 rows), and a model may choose any row.
+TEST(Model, RowsWithoutATokenAreUnusedTokens) {
+  const MemoryFile memory = OpenRandom({});
+  LoadOptions options;
+  options.tokenizer = ReadTokenizerSpec(*memory.file).value();
+  const size_t rows = options.tokenizer->tokens.size();
+  const auto drop = [&](auto& entries) { entries.resize(std::min(entries.size(), rows - 3)); };
+  drop(options.tokenizer->tokens);
+  drop(options.tokenizer->types);
+  drop(options.tokenizer->scores);
+  const auto model = LoadOrDie(*memory.file, options);
+  ASSERT_NE(model, nullptr);
+  const TokenizerSpec& spec = model->tokenizer_spec();
+  EXPECT_EQ(spec.tokens.size(), model->config().vocab);
+  EXPECT_EQ(spec.types.size(), model->config().vocab);
+  EXPECT_EQ(spec.types.back(), TokenType::kUnused);
+  EXPECT_NE(spec.types[rows - 4], TokenType::kUnused);
+}
+
+// B063, for folders, whose tokenizer is a file of its own.
+TEST(B063, ATokenizerWithMoreTokensThanTheEmbeddingHasRowsIsRefused) {
+  const MemoryFile memory = OpenRandom({});
+  LoadOptions options;
+  options.tokenizer = ReadTokenizerSpec(*memory.file).value();
+  const std::string rows = std::to_string(options.tokenizer->tokens.size());
+  for (int i = 0; i < 50; ++i) options.tokenizer->tokens.emplace_back("<extra>");
+  const auto model = Model::Load(*memory.file, options);
+  ASSERT_FALSE(model.ok());
+  EXPECT_NE(model.error().message.find("tokens, must be at most the " + rows +
+                                       " rows of tensor 'token_embd.weight'"),
+            std::string::npos)
+      << model.error().message;
+}
+
 TEST(Model, AvailableMemoryIsBelowThePhysical) {
   const auto physical =
       static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
