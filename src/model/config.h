@@ -51,8 +51,9 @@ struct ModelConfig {
 
   // Of the family (model/family.h).
   bool qkv_bias = false;
-  bool head_norms = false;    // queries and keys are normed head by head
-  bool post_norms = false;    // what attention and ffn add is normed first
+  bool head_norms = false;  // queries and keys are normed head by head
+  bool post_norms = false;  // what attention and ffn add is normed first
+  Gating gating = Gating::kSilu;
   float norm_offset = 0;      // what the file leaves out of each norm's weights
   float embedding_scale = 1;  // of embedded tokens
   float attention_soft_cap = 0, logit_soft_cap = 0;  // 0 = none

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "model/family.h"
 #include "tensor/encoding.h"
 
 namespace kvrm {
@@ -70,28 +71,26 @@ void DecoderBuilder::Attend() {
 }
 
 void DecoderBuilder::AddAttention() {
-  Add(OpKind::kLinear, WeightRole::kAttnOut, attended_, x_).add = x_;
+  AddToResidual(WeightRole::kAttnOut, attended_, WeightRole::kPostAttnNorm);
 }
 
 void DecoderBuilder::GateUp() { Add(OpKind::kLinear, WeightRole::kGateUp, h_, gate_up_); }
 
-void DecoderBuilder::Gate(Gating gating) {
-  Add(OpKind::kActivation, WeightRole::kNone, gate_up_, inner_).gating = gating;
+void DecoderBuilder::Gate() {
+  Add(OpKind::kActivation, WeightRole::kNone, gate_up_, inner_).gating = config_.gating;
 }
 
-void DecoderBuilder::AddFfn() { Add(OpKind::kLinear, WeightRole::kDown, inner_, x_).add = x_; }
+void DecoderBuilder::AddFfn() {
+  AddToResidual(WeightRole::kDown, inner_, WeightRole::kPostFfnNorm);
+}
 
-void DecoderBuilder::AddNormed(WeightRole linear, ValueIdx in, WeightRole norm) {
+void DecoderBuilder::AddToResidual(WeightRole linear, ValueIdx in, WeightRole norm) {
+  if (!config_.post_norms) {
+    Add(OpKind::kLinear, linear, in, x_).add = x_;
+    return;
+  }
   Add(OpKind::kLinear, linear, in, update_);
   Add(OpKind::kNorm, norm, update_, x_).add = x_;
-}
-
-void DecoderBuilder::AddNormedAttention() {
-  AddNormed(WeightRole::kAttnOut, attended_, WeightRole::kPostAttnNorm);
-}
-
-void DecoderBuilder::AddNormedFfn() {
-  AddNormed(WeightRole::kDown, inner_, WeightRole::kPostFfnNorm);
 }
 
 Graph DecoderBuilder::Finish() {
@@ -99,6 +98,26 @@ Graph DecoderBuilder::Finish() {
   Add(OpKind::kNorm, WeightRole::kOutputNorm, x_, last_);
   Add(OpKind::kHead, WeightRole::kHead, last_, logits_).soft_cap = config_.logit_soft_cap;
   return std::move(graph_);
+}
+
+Graph BuildDecoderGraph(const ModelConfig& config, const KvGeometry& geometry,
+                        bool integer_activations) {
+  DecoderBuilder b(config, geometry, integer_activations);
+  b.Embed();
+  for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+    b.BeginLayer(layer);
+    b.Norm(WeightRole::kAttnNorm);
+    b.Qkv();
+    if (config.head_norms) b.HeadNorms();
+    b.Rope();
+    b.Attend();
+    b.AddAttention();
+    b.Norm(WeightRole::kFfnNorm);
+    b.GateUp();
+    b.Gate();
+    b.AddFfn();
+  }
+  return b.Finish();
 }
 
 }  // namespace kvrm

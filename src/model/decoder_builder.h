@@ -1,5 +1,6 @@
-// The words in which families write their graphs: a decoder's ops one after the other, over the
-// buffers that every decoder has. One call, one op; its order is the forward pass.
+// The words in which the graph of a step is written: a decoder's ops one after the other, over the
+// buffers that every decoder has. One call, one op, or two where what is added is normed first; its
+// order is the forward pass (BuildDecoderGraph, which reads as one).
 //
 //   x          [hidden] floats: the residual stream
 //   h          [hidden] activations: x normed, what linears read
@@ -29,13 +30,10 @@ class DecoderBuilder {
   void HeadNorms();              // each q and k head of qkv normed
   void Rope();                   // q and k rotated as the layer says; K and V into their page
   void Attend();                 // attended = attention(q)
-  void AddAttention();           // x += W attended
+  void AddAttention();           // x += W attended, or norm(W attended)
   void GateUp();
-  void Gate(Gating gating);  // inner = gating(gate) * up
-  void AddFfn();             // x += W inner
-  // The same with a norm in between: x += norm(W attended), x += norm(W inner).
-  void AddNormedAttention();
-  void AddNormedFfn();
+  void Gate();    // inner = gating(gate) * up
+  void AddFfn();  // x += W inner, or norm(W inner)
   // The output norm and the head, over the rows whose logits are wanted. The last call.
   Graph Finish();
 
@@ -44,7 +42,8 @@ class DecoderBuilder {
   ValueIdx Activations(const char* name, uint32_t width, RowSet rows = RowSet::kLive);
   Op& Add(OpKind kind, WeightRole weight, ValueIdx in, ValueIdx out);
   Op& AddKv(OpKind kind, ValueIdx out);
-  void AddNormed(WeightRole linear, ValueIdx in, WeightRole norm);
+  // `norm`: of what is added, where the model has such norms.
+  void AddToResidual(WeightRole linear, ValueIdx in, WeightRole norm);
 
   const ModelConfig& config_;
   const KvGeometry& geometry_;

@@ -98,6 +98,7 @@ Status ApplyFamily(const Family& family, const FamilyFacts& facts, ModelConfig* 
   config->qkv_bias = family.qkv_bias;
   config->head_norms = family.head_norms;
   config->post_norms = family.post_norms;
+  config->gating = family.gating;
   if (family.scaled_embedding) {
     config->embedding_scale = std::sqrt(static_cast<float>(config->hidden));
   }

@@ -17,14 +17,19 @@
 
 namespace kvrm {
 
+// The ops of one step (model/decoder_builder.h). `integer_activations`: what linears read is int8
+// groups of 32, else float32. Requires: `config` and `geometry` agree (ReadConfig, KvGeometryOf).
+Graph BuildDecoderGraph(const ModelConfig& config, const KvGeometry& geometry,
+                        bool integer_activations);
+
 struct Family {
   std::string_view name;                       // general.architecture of a GGUF file
   std::string_view hf_type;                    // model_type of a config.json
   RopeLayout gguf_rope = RopeLayout::kHalves;  // how a GGUF file's q and k rows are ordered
-  std::string_view hf_activation = "silu";     // hidden_act of a config.json
+  Gating gating = Gating::kSilu;
   bool qkv_bias = false;
-  bool head_norms = false;
-  bool post_norms = false;
+  bool head_norms = false;        // queries and keys are normed head by head
+  bool post_norms = false;        // what attention and ffn add is normed first
   bool scaled_embedding = false;  // by sqrt(hidden)
   // Norm weights are stored less one; GGUF converters add it, safetensors do not have it.
   bool norms_less_one = false;
@@ -36,8 +41,8 @@ struct Family {
   float attention_soft_cap = 0, logit_soft_cap = 0;
   // Layers of the one size whose queries are scaled by 1/sqrt(hidden / heads); 0: none.
   uint32_t width_scaled_layers = 0;
-  // The ops of one step (model/decoder_builder.h).
-  Graph (*build)(const ModelConfig& config, const KvGeometry& geometry, bool integer_activations);
+  // A family whose forward pass is another one brings its own.
+  decltype(&BuildDecoderGraph) build = BuildDecoderGraph;
 };
 
 std::span<const Family* const> Families();
@@ -62,8 +67,7 @@ struct FamilyFacts {
 // Errors: a window of 1; lists whose length is not num_layers.
 Status ApplyFamily(const Family& family, const FamilyFacts& facts, ModelConfig* config);
 
-// The ops of one step. `integer_activations`: what linears read is int8 groups of 32, else float32.
-// Requires: `config` and `geometry` agree (ReadConfig, KvGeometryOf).
+// The ops of one step, as the model's family builds them; see BuildDecoderGraph.
 Graph BuildGraph(const ModelConfig& config, const KvGeometry& geometry, bool integer_activations);
 
 }  // namespace kvrm

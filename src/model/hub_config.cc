@@ -83,13 +83,12 @@ class HubConfigReader {
     if (family_ == nullptr) {
       return Unsupported("model_type is '" + PrintableName(type) + "', known: " + HfTypeNames());
     }
+    const char* expected = family_->gating == Gating::kSilu ? "silu" : "gelu_pytorch_tanh";
     for (const char* field : {"hidden_act", "hidden_activation"}) {
-      KVRM_ASSIGN_OR_RETURN(const std::string act,
-                            Text(config_, field, std::string(family_->hf_activation).c_str()));
-      if (act != family_->hf_activation) {
+      KVRM_ASSIGN_OR_RETURN(const std::string act, Text(config_, field, expected));
+      if (act != expected) {
         return Unsupported(std::string("field '") + field + "' is '" + PrintableName(act) +
-                           "', family " + std::string(family_->name) + " has " +
-                           std::string(family_->hf_activation));
+                           "', family " + std::string(family_->name) + " has " + expected);
       }
     }
     return Ok();

@@ -5,10 +5,6 @@
 
 namespace kvrm {
 
-// Shared by the families whose layers have llama's shape.
-Graph BuildLlamaGraph(const ModelConfig& config, const KvGeometry& geometry,
-                      bool integer_activations);
-
 extern const Family kLlama;
 extern const Family kMistral;
 extern const Family kQwen2;

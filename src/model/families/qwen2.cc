@@ -3,10 +3,6 @@
 
 namespace kvrm {
 
-const Family kQwen2 = {.name = "qwen2",
-                       .hf_type = "qwen2",
-                       .gguf_rope = RopeLayout::kHalves,
-                       .qkv_bias = true,
-                       .build = BuildLlamaGraph};
+const Family kQwen2 = {.name = "qwen2", .hf_type = "qwen2", .qkv_bias = true};
 
 }  // namespace kvrm

@@ -6,7 +6,6 @@ namespace kvrm {
 const Family kSmolLm3 = {.name = "smollm3",
                          .hf_type = "smollm3",
                          .gguf_rope = RopeLayout::kInterleaved,
-                         .no_rope_every = 4,
-                         .build = BuildLlamaGraph};
+                         .no_rope_every = 4};
 
 }  // namespace kvrm
