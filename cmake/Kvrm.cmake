@@ -48,8 +48,10 @@ function(kvrm_library folder)
   target_link_libraries(kvrm_${folder} PUBLIC ${ARG_LIBS})
 endfunction()
 
-# kvrm_tests(<folder> SOURCES x_test.cc ... DEPS <folder> ... LIBS <target> ...)
-# One test binary a folder; each gtest case is a ctest case, named Suite.Law.
+# kvrm_tests(<folder> SOURCES x_test.cc ... DEPS <folder> ... LIBS <target> ...
+#            [RESULTS <name> FIXTURE <name>])
+# One test binary a folder; each gtest case is a ctest case, named Suite.Law. With RESULTS each leaves
+# an XML file below tests/<name> of the build folder; tests that require FIXTURE read them.
 # No precompiled headers: gtest and gmock cost 0.9 s of a test file's compile (g++ 12, 2-core Xeon,
 # 2026-11); the 40 files of a build would save half a minute of two cores, and ccache, which saves
 # all of it when warm, cannot be trusted with them.
@@ -57,9 +59,15 @@ function(kvrm_tests folder)
   if(NOT KVRM_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;RESULTS;FIXTURE" "SOURCES;DEPS;LIBS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
+  endif()
+  set(results)
+  set(fixture)
+  if(ARG_RESULTS)
+    set(results XML_OUTPUT_DIR ${PROJECT_BINARY_DIR}/tests/${ARG_RESULTS})
+    set(fixture FIXTURES_SETUP ${ARG_FIXTURE})
   endif()
   add_executable(${folder}_tests ${ARG_SOURCES})
   foreach(dep ${ARG_DEPS})
@@ -67,7 +75,8 @@ function(kvrm_tests folder)
   endforeach()
   target_link_libraries(${folder}_tests PRIVATE ${ARG_LIBS} kvrm_flags GTest::gtest GTest::gmock GTest::gtest_main)
   target_compile_definitions(${folder}_tests PRIVATE KVRM_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  gtest_discover_tests(${folder}_tests DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  gtest_discover_tests(${folder}_tests DISCOVERY_TIMEOUT 60 ${results}
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} ${fixture})
 endfunction()
 
 # kvrm_fuzz(<name> SOURCES x_fuzz.cc DEPS <folder> ...): built only by preset `fuzz` (clang).

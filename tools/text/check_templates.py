@@ -2,6 +2,7 @@
 of a folder either renders equal on all conversations, or is refused at load with construct and line.
 
 usage: check_templates.py KVRM FOLDER [--conversations N] [--seed S] [--at-least PERCENT] [--show N]
+                          [--json FILE]
 """
 import argparse
 import collections
@@ -68,8 +69,8 @@ def check(kvrm, env, path, made, lines, show):
     """Returns (verdict, detail)."""
     got = ours(kvrm, path, lines)
     if isinstance(got, str):
-        named = re.search(r'chat template, line \d+: .* is not supported$', got)
-        return ('refused', got) if named else ('CRASH', got)
+        named = re.search(r'chat template, (line \d+: .* is not supported)$', got)
+        return ('refused', named[1]) if named else ('CRASH', got)
     template = env.from_string(path.read_text(encoding='utf-8'))
     wrong, rendered = [], 0
     for conversation, answer in zip(made, got, strict=True):
@@ -98,15 +99,20 @@ def main():
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--at-least', type=float, default=90.0)
     parser.add_argument('--show', type=int, default=1)
+    parser.add_argument('--json', type=pathlib.Path, metavar='FILE', help='the verdicts, for tools/models-table')
     args = parser.parse_args()
     made = [conversations.make_conversation(args.seed * 1_000_000 + i) for i in range(args.conversations)]
     lines = ''.join(json.dumps(c, ensure_ascii=False) + '\n' for c in made)
     env = environment()
-    counts = collections.Counter()
+    counts, rows = collections.Counter(), {}
     for path in sorted(args.folder.glob('*.jinja')):
         verdict, detail = check(args.kvrm, env, path, made, lines, args.show)
         counts[verdict] += 1
+        rows[path.stem] = {'verdict': verdict, 'detail': detail}
         print(f'{verdict:8} {path.stem}: {detail}')
+    if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps(rows, ensure_ascii=False), encoding='utf-8')
     total = sum(counts.values())
     share = 100.0 * counts['equal'] / max(total, 1)
     print(f'templates: {counts["equal"]} of {total} render equal ({share:.0f} %), {counts["refused"]} refused by name and line, '

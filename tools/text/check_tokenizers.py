@@ -1,14 +1,17 @@
 """Differential test: the same tokenizer.json read by `kvrm tokenize` and by PyPI tokenizers. Half the
 strings are mutations of test vectors and of WikiText, the others random; at least 30 % hold
-characters beyond ASCII, 1 % are 64 KB or longer.
+characters beyond ASCII, 1 % are 64 KB or longer, 5 % hold an added token.
 
 The files are made from a folder's GGUF vocabularies: the same tokens and merges, written as the hub
-writes them. With --plant two neighbouring merge ranks of the reference are swapped, and the check
-must find it: it then fails when it does not, within --strings.
+writes them. A kind that kvrm reads from GGUF files only is read from there. With --plant two merge
+ranks of the reference are swapped, and the check must find it: it then fails when it does not,
+within --strings.
 
 usage: check_tokenizers.py KVRM FOLDER [--strings N] [--seed S] [--plant] [--only NAME] [--texts FILE...]
+  --strings   for each vocabulary
 """
 import argparse
+import collections
 import json
 import pathlib
 import random
@@ -26,6 +29,7 @@ ALPHABETS = [
     '한국어', 'שלום', 'مرحبا', 'हिन्दी', '🙂👍🏽👨‍👩‍👧🇩🇪', '\u0301\u0323\u200b\u200d\ufe0f', '½²³٣४', '\U0010ffff\ue000\u07ca',
 ]
 LONG = 64 * 1024
+BATCH = 20_000  # strings a run of the program
 
 
 def random_text(rng, length):
@@ -52,12 +56,16 @@ def mutated(rng, text):
     return ''.join(characters)
 
 
-def make_string(rng, seeds):
+def make_string(rng, seeds, added):
     kind = rng.random()
     if kind < 0.01:
         unit = random_text(rng, rng.randint(1, 400))
         return unit * (LONG // len(unit.encode()) + 1)
-    return mutated(rng, rng.choice(seeds)) if kind < 0.51 else random_text(rng, rng.randint(0, 60))
+    text = mutated(rng, rng.choice(seeds)) if kind < 0.51 else random_text(rng, rng.randint(0, 60))
+    if added and rng.random() < 0.05:
+        place = rng.randint(0, len(text))
+        text = text[:place] + rng.choice(added) + text[place:]
+    return text
 
 
 def seeds_of(folder, files):
@@ -68,29 +76,40 @@ def seeds_of(folder, files):
     return seeds
 
 
+def rivals(merges):
+    """Pairs of ranks whose merges compete for a token, "x y" and "y z", and the text "xyz": those of
+    the commonest merges, nearest ranks first."""
+    beginning, ending = collections.defaultdict(list), collections.defaultdict(list)
+    for at, (left, right) in enumerate(merges):
+        beginning[left].append(at)
+        ending[right].append(at)
+    found = []
+    for at, (left, right) in enumerate(merges[:3000]):
+        found += [(other - at, at, other, left + right + merges[other][1]) for other in beginning[right] if other > at]
+        found += [(other - at, at, other, merges[other][0] + left + right) for other in ending[left] if other > at]
+    return sorted(found)
+
+
 def plant(definition, seeds):
-    """Swaps two neighbouring ranks that decide how a seed is cut. Returns where, None = nowhere."""
+    """Swaps two ranks that decide how a seed is cut. Returns them, None = nowhere."""
     merges = definition['model']['merges']
+    blank = '\u2581' if definition['model'].get('byte_fallback') else '\u0120'
+    written = {text: blank + text.replace(' ', blank) for text in seeds}
+    corpus = '\n'.join(written.values())
     reference = tokenizers.Tokenizer.from_str(json.dumps(definition))
-    # Only merges that compete for a token can show: "x y" beside "y z".
-    rivals = [at for at in range(len(merges) - 1)
-              if merges[at][1] == merges[at + 1][0] or merges[at][0] == merges[at + 1][1]]
-    for at in rivals[:200]:
-        first, second = merges[at], merges[at + 1]
-        joined = first[0] + second[0] + second[1] if first[1] == second[0] else second[0] + first[0] + first[1]
-        probes = [text for text in seeds if joined in text.replace(' ', '\u0120' if '\u0120' in joined else '\u2581')]
-        if not probes:
-            continue
-        merges[at], merges[at + 1] = second, first
+    shown = [pair for pair in rivals(merges)[:20_000] if pair[3] in corpus]
+    for _, at, other, joined in shown[:100]:
+        probes = [text for text, form in written.items() if joined in form]
+        merges[at], merges[other] = merges[other], merges[at]
         planted = tokenizers.Tokenizer.from_str(json.dumps(definition))
         if any(planted.encode(text).ids != reference.encode(text).ids for text in probes):
-            return at
-        merges[at], merges[at + 1] = first, second
+            return at, other
+        merges[at], merges[other] = merges[other], merges[at]
     return None
 
 
-def compare(kvrm, folder, reference, strings):
-    run = subprocess.run([kvrm, 'tokenize', '-m', str(folder), '--json-lines'], capture_output=True,
+def compare(kvrm, model, reference, strings):
+    run = subprocess.run([kvrm, 'tokenize', '-m', str(model), '--json-lines'], capture_output=True,
                          input=''.join(json.dumps(text) + '\n' for text in strings).encode(), check=False)
     if run.returncode != 0:
         return [(None, run.stderr.decode().strip(), None)]
@@ -99,40 +118,55 @@ def compare(kvrm, folder, reference, strings):
     return [(text, ids, other) for text, ids, other in zip(strings, got, want, strict=True) if ids != other]
 
 
-def check(args, path, seeds):
+def compare_all(args, name, model, reference, swapped, added, seeds):
     """Returns whether this vocabulary passes."""
+    rng = random.Random(args.seed)
+    done = beyond_ascii = long = 0
+    while done < args.strings:
+        strings = [make_string(rng, seeds, added) for _ in range(min(1000 if args.plant else BATCH, args.strings - done))]
+        wrong = compare(args.kvrm, model, reference, strings)
+        done += len(strings)
+        beyond_ascii += sum(not text.isascii() for text in strings)
+        long += sum(len(text.encode()) >= LONG for text in strings)
+        if not wrong:
+            continue
+        if args.plant:
+            at = strings.index(wrong[0][0]) + done - len(strings) + 1
+            print(f'found    {name}: the swapped ranks {swapped[0]} and {swapped[1]}, at string {at}', flush=True)
+            return True
+        text, got, want = wrong[0]
+        print(f'DIFFERS  {name}: {len(wrong)} of {len(strings)}\n{text!r:.2000}\ngot  {got!s:.2000}\nwant {want!s:.2000}')
+        return False
+    if args.plant:
+        print(f'MISSED   {name}: the swapped ranks {swapped[0]} and {swapped[1]}, in {done} strings')
+        return False
+    source = 'GGUF' if model.suffix == '.gguf' else 'tokenizer.json'
+    print(f'equal    {name}: {done} strings, {100 * beyond_ascii / done:.0f} % beyond ASCII, '
+          f'{100 * long / done:.1f} % long; from {source}', flush=True)
+    return 10 * beyond_ascii >= 3 * done and (done < 1000 or long * 200 >= done)
+
+
+def check(args, path, seeds):
+    """Whether this vocabulary passes; None where neither side knows its kind."""
     name = path.stem.removeprefix('ggml-vocab-')
-    definition = gguf_vocabulary.tokenizer_json(path)
+    keys = gguf_vocabulary.read_metadata(path)
+    definition = gguf_vocabulary.reference_json(keys)
     if definition is None:
         print(f'skipped  {name}: no form of tokenizer.json is known for it')
-        return True
-    rng = random.Random(args.seed)
+        return None
+    hub = gguf_vocabulary.tokenizer_json(keys)
     with tempfile.TemporaryDirectory() as work:
-        (pathlib.Path(work) / 'tokenizer.json').write_text(json.dumps(definition), encoding='utf-8')
-        if args.plant and plant(definition, seeds) is None:
+        model = path
+        if hub is not None:
+            model = pathlib.Path(work)
+            (model / 'tokenizer.json').write_text(json.dumps(hub), encoding='utf-8')
+        swapped = plant(definition, seeds) if args.plant else ()
+        if swapped is None:
             print(f'BROKE    {name}: no swap changed a seed')
             return False
         reference = tokenizers.Tokenizer.from_str(json.dumps(definition))
-        done = beyond_ascii = long = 0
-        while done < args.strings:
-            strings = [make_string(rng, seeds) for _ in range(min(1000 if args.plant else 5000, args.strings - done))]
-            wrong = compare(args.kvrm, work, reference, strings)
-            done += len(strings)
-            beyond_ascii += sum(not text.isascii() for text in strings)
-            long += sum(len(text.encode()) >= LONG for text in strings)
-            if not wrong:
-                continue
-            text, got, want = wrong[0]
-            if args.plant:
-                print(f'found    {name}: the swapped ranks, within {done} strings')
-                return True
-            print(f'DIFFERS  {name}: {len(wrong)} of {len(strings)}\n{text!r}\ngot  {got}\nwant {want}')
-            return False
-    if args.plant:
-        print(f'MISSED   {name}: the swapped ranks, in {done} strings')
-        return False
-    print(f'equal    {name}: {done} strings, {100 * beyond_ascii / done:.0f} % beyond ASCII, {100 * long / done:.1f} % long')
-    return 10 * beyond_ascii >= 3 * done and (done < 1000 or long * 200 >= done)
+        added = [token['content'] for token in definition['added_tokens']]
+        return compare_all(args, name, model, reference, swapped, added, seeds)
 
 
 def main():
@@ -147,7 +181,7 @@ def main():
     args = parser.parse_args()
     seeds = seeds_of(args.folder, args.texts)
     paths = [path for path in sorted(args.folder.glob('*.gguf')) if args.only in path.stem]
-    results = [check(args, path, seeds) for path in paths]
+    results = [result for path in paths if (result := check(args, path, seeds)) is not None]
     print(f'tokenizers: {sum(results)} of {len(results)} vocabularies pass')
     return 0 if results and all(results) else 1
 
