@@ -91,18 +91,21 @@ def rivals(merges):
 
 
 def plant(definition, seeds):
-    """Swaps two ranks that decide how a seed is cut. Returns them, None = nowhere."""
+    """Swaps two ranks that decide how one seed in fifty is cut. Returns them, None = nowhere."""
     merges = definition['model']['merges']
     blank = '\u2581' if definition['model'].get('byte_fallback') else '\u0120'
     written = {text: blank + text.replace(' ', blank) for text in seeds}
     corpus = '\n'.join(written.values())
     reference = tokenizers.Tokenizer.from_str(json.dumps(definition))
-    shown = [pair for pair in rivals(merges)[:20_000] if pair[3] in corpus]
+    pairs = rivals(merges)[:5000]
+    often = {joined: corpus.count(joined) for _, _, _, joined in pairs}
+    shown = sorted((pair for pair in pairs if often[pair[3]] > 0), key=lambda pair: -often[pair[3]])
     for _, at, other, joined in shown[:100]:
         probes = [text for text, form in written.items() if joined in form]
         merges[at], merges[other] = merges[other], merges[at]
         planted = tokenizers.Tokenizer.from_str(json.dumps(definition))
-        if any(planted.encode(text).ids != reference.encode(text).ids for text in probes):
+        differ = sum(planted.encode(text).ids != reference.encode(text).ids for text in probes)
+        if 50 * differ >= len(seeds):  # so that some of 1,000 mutated seeds show it
             return at, other
         merges[at], merges[other] = merges[other], merges[at]
     return None
