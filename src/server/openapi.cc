@@ -36,7 +36,12 @@ void WriteResponses(JsonWriter& json, const RouteInfo& info) {
   json.Key("content").BeginObject();
   content(info.route == Route::kMetrics ? "text/plain" : "application/json",
           AnswerSchema(info.route));
-  if (info.kind == RouteKind::kGenerate) content("text/event-stream", R"({"type":"string"})");
+  if (info.kind == RouteKind::kGenerate) {
+    // Each event, as tools take a stream apart.
+    content("text/event-stream",
+            R"({"type":"object","required":["data"],"properties":{"data":{"type":"string"},)"
+            R"("event":{"type":"string"}}})");
+  }
   json.EndObject().EndObject();
   json.Key("default").BeginObject().Key("description").String("an error");
   json.Key("content").BeginObject();

@@ -27,6 +27,7 @@ struct TokenizeRequest {
   bool parse_special = true;
   bool with_pieces = false;
   bool return_token_strs = false;
+  bool conversation = false;  // `messages` stand in place of a text
 };
 
 std::optional<ApiError> ReadTokenize(const boost::json::object& body, TokenizeRequest& out) {
@@ -47,11 +48,13 @@ std::optional<ApiError> ReadTokenize(const boost::json::object& body, TokenizeRe
     if (name == "return_token_strs") reader.Bool(name, value, out.return_token_strs);
     if (!reader.ok()) return std::move(reader.error());
   }
-  if (out.content.has_value() == out.prompt.has_value()) {
-    return BadField("prompt", out.prompt ? "is given beside content, one of them is taken"
-                                         : "is missing, or content or messages");
-  }
-  return std::nullopt;
+  const auto* messages = body.if_contains("messages");
+  out.conversation = messages != nullptr && !messages->is_null();
+  const int given = out.content.has_value() + out.prompt.has_value() + out.conversation;
+  if (given == 1) return std::nullopt;
+  return BadField("prompt", given == 0 ? "is missing, or content or messages"
+                                       : "is one of three with content and messages, " +
+                                             std::to_string(given) + " of them are given");
 }
 
 // A piece that is no text by itself (part of a character) is shown as its bytes.
@@ -103,20 +106,21 @@ std::variant<std::vector<ChatMessage>, ApiError> ReadMessages(std::string_view b
   return std::move(std::get<ParsedRequest>(parsed).messages);
 }
 
-Answer TokenizeChat(std::string_view body, const PromptEncoder& encoder) {
+Answer TokenizeChat(std::string_view body, const TokenizeRequest& asked,
+                    const PromptEncoder& encoder) {
   auto messages = ReadMessages(body);
   if (auto* error = std::get_if<ApiError>(&messages)) return std::move(*error);
   auto ids = encoder.ChatUnbounded(std::get<std::vector<ChatMessage>>(messages));
   if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
-  return TokensBody(std::get<std::vector<TokenId>>(ids), TokenizeRequest(), encoder);
+  return TokensBody(std::get<std::vector<TokenId>>(ids), asked, encoder);
 }
 
 Answer Tokenize(std::string_view body, const PromptEncoder& encoder) {
   JsonBody parsed;
   if (auto error = parsed.Parse(body)) return std::move(*error);
-  if (parsed.object().contains("messages")) return TokenizeChat(body, encoder);
   TokenizeRequest asked;
   if (auto error = ReadTokenize(parsed.object(), asked)) return std::move(*error);
+  if (asked.conversation) return TokenizeChat(body, asked, encoder);
   const std::string& text = asked.content ? *asked.content : *asked.prompt;
   auto ids = encoder.tokenizer().Encode(
       text, asked.parse_special ? SpecialTokens::kParse : SpecialTokens::kAsText);

@@ -104,6 +104,12 @@ TEST_F(TextRoutes, ErrorsNameTheField) {
   EXPECT_EQ(ErrorOf(Route::kTokenize, R"({"prompt":["a"]})").param, "prompt");
   EXPECT_EQ(ErrorOf(Route::kTokenize, R"({"content":"a","with_pieces":1})").param, "with_pieces");
   EXPECT_EQ(ErrorOf(Route::kTokenize, R"({"messages":[]})").param, "messages");
+  const std::string chat = R"({"messages":[{"role":"user","content":"a"}],)";
+  EXPECT_EQ(ErrorOf(Route::kTokenize, chat + R"("with_pieces":1})").param, "with_pieces");
+  EXPECT_EQ(ErrorOf(Route::kTokenize, chat + R"("prompt":"a"})").param, "prompt");
+  EXPECT_TRUE(Ask(Route::kTokenize, chat + R"("return_token_strs":true,"prompt":null})")
+                  .at("token_strs")
+                  .is_array());
   EXPECT_EQ(ErrorOf(Route::kTokenize, "[").code, "invalid_json");
   EXPECT_EQ(ErrorOf(Route::kDetokenize, "{}").param, "tokens");
   EXPECT_EQ(ErrorOf(Route::kDetokenize, R"({"tokens":"a"})").code, "invalid_type");

@@ -104,6 +104,36 @@ def completions_in_full():
     assert longer.usage.completion_tokens == 40
 
 
+def responses():
+    asked = {"input": "Say hello.", "instructions": "Be short.", "max_output_tokens": 12, **GREEDY}
+    whole = client.responses.create(metadata={"run": "7"}, **asked)
+    assert whole.output_text and whole.status in ("completed", "incomplete"), whole
+    assert whole.metadata == {"run": "7"} and whole.instructions == "Be short."
+    assert whole.usage.total_tokens == whole.usage.input_tokens + whole.usage.output_tokens
+    with client.responses.stream(**asked) as stream:
+        text = "".join(event.delta for event in stream
+                       if event.type == "response.output_text.delta")
+        final = stream.get_final_response()
+    assert text == final.output_text == whole.output_text, (text, whole.output_text)
+    scored = client.responses.create(include=["message.output_text.logprobs"], top_logprobs=2,
+                                     **asked)
+    entries = scored.output[0].content[0].logprobs
+    assert len(entries) == scored.usage.output_tokens
+    for entry in entries:
+        assert len(entry.top_logprobs) == 2 and entry.logprob == entry.top_logprobs[0].logprob
+    turns = [{"role": "user", "content": "Say hello."},
+             {"role": "assistant", "content": whole.output_text},
+             {"role": "user", "content": "Again."}]
+    assert client.responses.create(input=turns, max_output_tokens=4, model=MODEL).output_text
+    for bad in ({"tools": [{"type": "web_search"}]}, {"previous_response_id": "resp_1"},
+                {"text": {"format": {"type": "json_object"}}}):
+        try:
+            client.responses.create(**asked, **bad)
+            raise AssertionError(f"{bad} was taken")
+        except openai.BadRequestError as error:
+            assert error.body["param"] == next(iter(bad)), error.body
+
+
 async def many_at_once():
     async with openai.AsyncOpenAI(base_url=URL, api_key="unused", max_retries=0) as several:
         async def one(number):
@@ -131,5 +161,6 @@ chat_streams_what_it_answers()
 fields_of_the_sampler()
 choices_and_logprobs()
 completions_in_full()
+responses()
 asyncio.run(many_at_once())
 print(f"openai {openai.__version__}: as it should be")
