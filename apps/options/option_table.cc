@@ -237,7 +237,7 @@ constexpr OptionSpec kOptions[] = {
      "the process list: prefer --api-key-file",
      kServe},
     {"api-key-file", '\0', "", kText, kSetting, false, 0, 0, "", "", "FILE",
-     "keys, one a line: KEY [name=NAME] [max-requests=N] [min-priority=N]", kServe},
+     "keys, one a line: KEY [name=NAME] [max-requests=N] [max-priority=N]", kServe},
     {"cors", '\0', "", kText, kInvocation, true, 0, 0, "", "", "ORIGIN",
      "let pages of ORIGIN (https://host:port, or * for all) read answers", kServe},
     {"log-format", '\0', "", kChoice, kSetting, false, 0, 0, "text|json", "text", "FORMAT",

@@ -53,7 +53,7 @@ bool ReadSetting(std::string_view word, ApiKey& key) {
   constexpr uint32_t kMaxRequests = 1'000'000;
   constexpr int32_t kMaxPriority = 1'000'000;
   if (name == "max-requests") return ReadNumber(value, 1u, kMaxRequests, key.max_requests);
-  return name == "min-priority" && ReadNumber(value, -kMaxPriority, kMaxPriority, key.min_priority);
+  return name == "max-priority" && ReadNumber(value, -kMaxPriority, kMaxPriority, key.max_priority);
 }
 
 }  // namespace
@@ -97,7 +97,7 @@ Status ApiKeys::ParseFile(std::string_view text, const std::string& name,
     for (std::string_view word = TakeWord(line); !word.empty(); word = TakeWord(line)) {
       if (ReadSetting(word, key)) continue;
       return InvalidInput(where + "'" + ForMessage(word) +
-                          "' is not name=NAME, max-requests=N (1 to 1000000) or min-priority=N "
+                          "' is not name=NAME, max-requests=N (1 to 1000000) or max-priority=N "
                           "(-1000000 to 1000000)");
     }
     keys.push_back(std::move(key));

@@ -1,7 +1,7 @@
 // API keys: who may ask, whose prefixes are shared, how much each may ask for. Immutable after
 // creation; thread-safe.
 //
-// A key file holds one key a line: `KEY [name=NAME] [max-requests=N] [min-priority=N]`; blank lines
+// A key file holds one key a line: `KEY [name=NAME] [max-requests=N] [max-priority=N]`; blank lines
 // and lines that begin with # are skipped. Secrets never appear in errors, logs or metrics: there a
 // key is its name, or `key-N` by its place.
 #pragma once
@@ -20,7 +20,7 @@ struct ApiKey {
   std::string secret;  // 1..256 visible ASCII characters
   std::string name;
   uint32_t max_requests = 0;  // answers under way at once; 0 = no bound of its own
-  int32_t min_priority = 0;   // the most urgent `priority` that its requests may ask for
+  int32_t max_priority = 0;   // the most urgent `priority` that its requests may ask for
 };
 
 class ApiKeys {

@@ -42,7 +42,7 @@ TEST(ApiKeys, EachKeyIsFoundUnderItsOwnIndex) {
 
 TEST(ApiKeys, FilesGiveNamesAndLimits) {
   const KeyFile file(
-      "# team A\nsk-a name=alice max-requests=4 min-priority=-5\r\n\n  "
+      "# team A\nsk-a name=alice max-requests=4 max-priority=5\r\n\n  "
       "\nsk-b\tmax-requests=1\nsk-c");
   const auto keys = ApiKeys::Load({"cli"}, file.path());
   ASSERT_TRUE(keys.ok()) << keys.error().message;
@@ -50,17 +50,17 @@ TEST(ApiKeys, FilesGiveNamesAndLimits) {
   const ApiKey& alice = (*keys)[*keys->Find("sk-a")];
   EXPECT_EQ(alice.name, "alice");
   EXPECT_EQ(alice.max_requests, 4u);
-  EXPECT_EQ(alice.min_priority, -5);
+  EXPECT_EQ(alice.max_priority, 5);
   const ApiKey& last = (*keys)[*keys->Find("sk-c")];
   EXPECT_EQ(last.name, "key-4");
   EXPECT_EQ(last.max_requests, 0u);
-  EXPECT_EQ(last.min_priority, 0);
+  EXPECT_EQ(last.max_priority, 0);
 }
 
 TEST(ApiKeys, WrongLinesAreNamedWithoutTheirSecret) {
   for (const char* line :
        {"sk-secret colour=red", "sk-secret max-requests=0", "sk-secret max-requests=x",
-        "sk-secret min-priority=9999999", "sk-secret name=", "sk-secret\x01", "sk-secret lonely"}) {
+        "sk-secret max-priority=9999999", "sk-secret name=", "sk-secret\x01", "sk-secret lonely"}) {
     std::vector<ApiKey> keys;
     const Status status = ApiKeys::ParseFile("ok\n" + std::string(line), "keys.txt", keys);
     ASSERT_FALSE(status.ok()) << line;

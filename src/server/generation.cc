@@ -99,7 +99,7 @@ GenerateRequest Generation::EngineRequest(uint32_t index, uint32_t max_seq_token
   request.sink = &choices_[index]->sink;
   request.tenant = prepared_.tenant;
   request.report_progress = wanted.return_progress && wanted.stream;
-  request.priority = -wanted.priority;  // the engine takes the higher one first
+  request.priority = wanted.priority;
   return request;
 }
 

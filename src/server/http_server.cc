@@ -189,7 +189,7 @@ void HttpServer::Prepare(Api api, std::optional<uint32_t> key, std::string body,
       result = std::move(*error);
     } else {
       const Caller caller =
-          key ? Caller{.tenant = *key + 1, .min_priority = keys_[*key].min_priority} : Caller();
+          key ? Caller{.tenant = *key + 1, .max_priority = keys_[*key].max_priority} : Caller();
       result = service_->Prepare(std::move(std::get<ParsedRequest>(parsed)), caller);
     }
     net::post(io_, [done = std::move(done), result = std::move(result)]() mutable {

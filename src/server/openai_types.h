@@ -84,7 +84,7 @@ struct ParsedRequest {
   std::vector<TokenId> stop_token_ids;
   std::optional<uint32_t> logprobs;  // alternatives to report beside each token, 0..kMaxLogprobs
   int64_t timeout_us = 0;            // from its arrival; 0 = none
-  int32_t priority = 0;              // lower is served earlier
+  int32_t priority = 0;              // higher is served earlier
   bool return_progress = false;      // events while the prompt is read
   bool return_tokens = false;        // kNative: ids of the produced tokens
   // kResponses: repeated in the answer.

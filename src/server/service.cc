@@ -137,9 +137,9 @@ std::variant<PreparedRequest, ApiError> Service::Prepare(ParsedRequest request,
         "logit_bias." + std::to_string(entry.id),
         "the token id is outside the vocabulary of " + std::to_string(tokenizer_.vocab_size()));
   }
-  if (request.priority < caller.min_priority) {
-    return BadField("priority", std::to_string(request.priority) + " is below " +
-                                    std::to_string(caller.min_priority) +
+  if (request.priority > caller.max_priority) {
+    return BadField("priority", std::to_string(request.priority) + " is above " +
+                                    std::to_string(caller.max_priority) +
                                     ", the most urgent that this API key may ask for");
   }
   const bool chat = HoldsMessages(request.api);

@@ -57,7 +57,7 @@ struct ServiceCounters {
 // Who sent a request, as far as it matters.
 struct Caller {
   uint64_t tenant = 0;  // prefixes are shared within a tenant only
-  int32_t min_priority = std::numeric_limits<int32_t>::min();  // the most urgent it may ask for
+  int32_t max_priority = std::numeric_limits<int32_t>::max();  // the most urgent it may ask for
 };
 
 class Service {

@@ -61,7 +61,7 @@ TEST(Timeout, ALongOneChangesNothing) {
 }
 
 // With one slot, of two that wait the more urgent is served first, whenever it came.
-TEST(Priority, TheLowerNumberIsServedFirst) {
+TEST(Priority, TheHigherNumberIsServedFirst) {
   TestServer server({}, {.slots = 1});
   server.gate().Close();
   testing::HttpClient first(server.port()), later(server.port()), urgent(server.port());
@@ -76,7 +76,7 @@ TEST(Priority, TheLowerNumberIsServedFirst) {
   server.gate().AwaitArrived(1);
   later.SendRequest("POST", "/v1/completions", R"({"prompt":"bbbb"})", "X-Request-ID: later\r\n");
   EXPECT_TRUE(open(2));
-  urgent.SendRequest("POST", "/v1/completions", R"({"prompt":"cccc","priority":-5})",
+  urgent.SendRequest("POST", "/v1/completions", R"({"prompt":"cccc","priority":5})",
                      "X-Request-ID: urgent\r\n");
   EXPECT_TRUE(open(3));
   server.gate().Open();
@@ -98,8 +98,8 @@ TEST(Priority, AKeyBoundsWhatItsRequestsMayAskFor) {
     return client.Receive();
   };
   EXPECT_EQ(ask("0").status, 200);
-  EXPECT_EQ(ask("7").status, 200);
-  const HttpAnswer refused = ask("-1");
+  EXPECT_EQ(ask("-7").status, 200);
+  const HttpAnswer refused = ask("1");
   EXPECT_EQ(refused.status, 400);
   EXPECT_EQ(ParamOf(refused), "priority");
 }
