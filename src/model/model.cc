@@ -6,12 +6,12 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <limits>
 #include <mutex>
 #include <new>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <thread>
 
 #include "model/available_memory.h"
@@ -60,7 +60,7 @@ Status RunJob(const EncodeJob& job, std::byte* arena) {
   const Status status =
       EncodeRows(shape.encoding, tensor.type, tensor.data.data() + first_row * row_bytes, rows,
                  shape.k, panel * kPanel, arena + job.linear->arena_offset);
-  if (status.ok()) return status;
+  if (status.ok()) return Ok();
   return Error{status.error().kind, "tensor '" + tensor.name + "', rows from " +
                                         std::to_string(first_row) + ": " + status.error().message};
 }
@@ -79,9 +79,8 @@ class JobRunner {
       threads.reserve(num_threads);
       for (uint32_t i = 1; i < num_threads; ++i)
         threads.emplace_back([this] { Work(/*report=*/false); });
-    } catch (const std::system_error&) {
-    } catch (const std::bad_alloc&) {
-      // No more threads to be had: those that there are do the work.
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): no memory, no more threads
+      // Those that there are do the work.
     }
     Work(/*report=*/true);
     for (std::thread& thread : threads) thread.join();

@@ -64,13 +64,13 @@ Result<Value> ToInteger(const Value& input, Args args, Budget& budget) {
     const Text stripped = Strip(*input.AsText(), Sides::kBoth);
     std::string_view digits = stripped.bytes();
     if (digits.starts_with('+')) digits.remove_prefix(1);
-    const char* end = digits.data() + digits.size();
+    const char* const end = digits.data() + digits.size();
     int64_t integer = 0;
-    if (const auto parsed = std::from_chars(digits.data(), end, integer);
+    if (const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), integer);
         parsed.ec == std::errc() && parsed.ptr == end) {
       return Value(integer);
     }
-    const auto parsed = std::from_chars(digits.data(), end, real);
+    const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), real);
     if (parsed.ec != std::errc() || parsed.ptr != end) return fallback;
   } else {
     return fallback;
