@@ -40,7 +40,8 @@ struct CpuExecutorConfig {
   // hold then: nothing is hashed against warm-up.
   bool exact_shapes = false;
   // Each replay computes all rows and logits of its program: those that are not live read place 0
-  // of a live slot, and nobody reads what comes of them. Not with exact_shapes.
+  // of a live slot (where windows left it, what a live row reads), and nobody reads what comes of
+  // them. Not with exact_shapes.
   bool strict_shape = false;
   bool protect_program = false;  // program memory read-only after warm-up (tests)
   ReplayMutant mutant = ReplayMutant::kNone;

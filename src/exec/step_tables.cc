@@ -84,14 +84,28 @@ void StepTables::FillUp(RowFill fill) {
   KVRM_CHECK(fill.rows <= config_.max_rows && fill.logits <= config_.max_logits,
              "I1: rows that fill up a step are within capacity");
   std::copy(frame_.rows, frame_.rows + head.num_rows, filled_.begin());
-  Row unused = frame_.rows[0];
-  unused.flags = kRowNoWrite;
-  unused.position = unused.kv_index = 0;
-  unused.logits_idx = kNone32;
-  std::fill(filled_.begin() + head.num_rows, filled_.begin() + fill.rows, unused);
+  std::fill(filled_.begin() + head.num_rows, filled_.begin() + fill.rows, UnusedRow());
   rows_ = filled_.data();
   num_rows_ = fill.rows;
   for (; num_logits_ < fill.logits; ++num_logits_) logits_rows_[num_logits_] = head.num_rows;
+}
+
+// Reads place 0 of a slot that still has it: the cheapest that there is. Where windows have left it
+// in all slots, it reads what the first live row reads.
+Row StepTables::UnusedRow() const {
+  const auto holds_place_0 = [&](const Row& row) {
+    for (uint32_t g = 0; g < groups_.size(); ++g) {
+      if (frame_.SlotSegments(g, row.slot)[0].first_token != 0) return false;
+    }
+    return true;
+  };
+  const Row* const live_end = frame_.rows + frame_.head->num_rows;
+  const Row* const found = std::find_if(frame_.rows, live_end, holds_place_0);
+  Row unused = found == live_end ? *frame_.rows : *found;
+  if (found != live_end) unused.position = unused.kv_index = 0;
+  unused.flags = kRowNoWrite;
+  unused.logits_idx = kNone32;
+  return unused;
 }
 
 // A window is what its layers read, live or not, so it needs no further width.

@@ -36,7 +36,7 @@ class StepTables {
 
   // Requires: the frame is sound (ValidateFrame) and within the capacities of the config. `fill`:
   // rows and logits that are computed, live or not, once any is live; those past the live ones read
-  // place 0 of the first live row's slot and write nothing.
+  // place 0 of a live row's slot, or what the first live row reads, and write nothing.
   void Build(const FrameView& frame, RowFill fill = {});
 
   struct Group {
@@ -62,6 +62,7 @@ class StepTables {
  private:
   void CheckOffered(const FrameView& frame) const;
   void FillUp(RowFill fill);
+  Row UnusedRow() const;
   uint32_t WidthOf(uint32_t g) const;
   void BuildTasks(uint32_t g);
   void AddTile(Group& group, uint32_t row, uint32_t count, uint32_t window, uint32_t head_step);

@@ -101,6 +101,21 @@ TEST(RowFill, RowsPastTheLiveOnesWriteNothingAndReadPlaceZero) {
   for (uint32_t i = 0; i < kMaxRows; ++i) EXPECT_EQ(covered[i], i < 3 ? 2u * 3 : 2u) << i;
 }
 
+// The page of place 0 has left the window of a long sequence: whoever read it would read through a
+// hole.
+TEST(RowFill, WherePlaceZeroLeftAWindowRowsReadWhatTheFirstLiveOneReads) {
+  StepTables step(Config(KvWidth::kLive));
+  WarmUpFrame frame(Config(KvWidth::kLive).geometry, kMaxRows, kMaxLogits, 600);
+  const FrameView view = frame.View(3, 600);
+  const_cast<Segment&>(view.SlotSegments(1, view.rows[0].slot)[0]).first_token = 528;
+  step.Build(view, {.rows = kMaxRows, .logits = kMaxLogits});
+  for (uint32_t i = 3; i < kMaxRows; ++i) {
+    EXPECT_EQ(step.rows()[i].kv_index, view.rows[0].kv_index);
+    EXPECT_EQ(step.rows()[i].flags, kRowNoWrite);
+    EXPECT_EQ(step.rows()[i].logits_idx, kNone32);
+  }
+}
+
 TEST(RowFill, NothingIsFilledUpWhereNothingIsLive) {
   StepTables step(Config(KvWidth::kLive));
   WarmUpFrame frame(Config(KvWidth::kLive).geometry, kMaxRows, kMaxLogits);
