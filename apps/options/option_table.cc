@@ -133,6 +133,9 @@ constexpr OptionSpec kOptions[] = {
      "kvrm|pager|dynamic|static-lazy|static-live|static-bucket|static-full", "kvrm", "MODE",
      "how keys and values lie in memory and what steps read of them, for comparison (docs/modes.md)",
      kEngineCommands},
+    {"view", '\0', "", kText, kSetting, false, 0, 0, "", "dense", "VIEW",
+     "what of a sequence the decoder sees: dense, or sliding:W for the last W tokens alone, which "
+     "changes answers unless the model asks for it (docs/modes.md)", kInProcess},
     {"strict-shape", '\0', "", kFlag, kSetting, false, 0, 0, "", "false", "",
      "compute all rows of a step's program, live or not, as a static backend must", kInProcess},
     {"kv-bytes", '\0', "", kBytes, kSetting, false, 0, 1125899906842624.0, "", "0", "SIZE",

@@ -31,6 +31,7 @@ RuntimeOptions RuntimeOptionsOf(const OptionValues& values, const std::string& m
   options.max_itl_us = max_itl_ms < 0 ? kAutoMaxItl : 1000 * max_itl_ms;
   options.kv_keep_bytes = values.Bytes("kv-keep");
   options.strict_shape = values.Flag("strict-shape");
+  options.view = values.Text("view");
   const bool has_mode = FindOption("mode", values.command()) != nullptr;
   UseMode(values, has_mode ? *FindMode(values.Text("mode")) : Mode::kKvrm, options);
   options.chunk_rows = static_cast<uint32_t>(values.Int("chunk"));
@@ -95,6 +96,10 @@ std::string Banner(const Runtime& runtime, const std::string& model_path) {
   std::string mode;
   if (runtime.mode != Mode::kKvrm) mode = fmt::format("; mode {}", TraitsOf(runtime.mode).name);
   if (runtime.strict_shape) mode += "; strict shape";
+  if (runtime.view.window_tokens != 0) {
+    mode += "; view " + ViewName(runtime.view);
+    if (!engine.config().lossy_view.empty()) mode += " (lossy)";
+  }
   return fmt::format(
       "{}: {}, {} of weights; KV {} = {} tokens; ctx {} x {} slots; {} threads, {}; {}{}", file,
       runtime.model->encoding_summary(), SizeText(runtime.model->weight_bytes()),

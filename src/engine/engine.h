@@ -120,6 +120,9 @@ struct EngineConfig {
   bool validate_each_step = false;  // laws I2, I6 and frame validation after each step (tests)
   // What the scheduler's cost model is made from; empty = what the executor measured.
   std::vector<StepSample> step_samples;
+  // The view's name where it shows the decoder less than the model asks for, else empty: for
+  // whoever tells answers and figures apart; the engine does nothing with it.
+  std::string lossy_view;
   StolenUs stolen_us;  // of the threads that steps run on; empty = unknown
 };
 

@@ -46,6 +46,7 @@ Status CheckOptions(const RuntimeOptions& options) {
     return InvalidInput("slots is " + std::to_string(options.max_slots) + ", but must be 1 to " +
                         std::to_string(kMaxSlots));
   }
+  KVRM_RETURN_IF_ERROR(ParseView(options.view));
   return CheckMode(options);
 }
 
@@ -95,13 +96,17 @@ Result<MemoryPlan> Plan(const GgufFile& file, const ModelConfig& model, const Kv
 }
 
 Result<std::unique_ptr<Runtime>> Load(const GgufFile& file, const RuntimeOptions& options) {
-  KVRM_ASSIGN_OR_RETURN(const ModelConfig model, ReadConfig(file));
+  KVRM_ASSIGN_OR_RETURN(const ModelView view, ParseView(options.view));
+  KVRM_ASSIGN_OR_RETURN(const ModelConfig asked, ReadConfig(file));
+  ModelConfig model = asked;
+  ApplyView(view, model);
   KVRM_ASSIGN_OR_RETURN(const KvGeometry geometry, KvGeometryOf(model, options.kv_format));
   KVRM_ASSIGN_OR_RETURN(const MemoryPlan memory, Plan(file, model, geometry, options));
   const ModeTraits& mode = TraitsOf(options.mode);
   auto runtime = std::make_unique<Runtime>();
   runtime->mode = options.mode;
   runtime->strict_shape = options.strict_shape;
+  runtime->view = view;
   runtime->kv_bytes = memory.kv_bytes;
   runtime->ctx = memory.ctx;
   const CpuExecutorConfig rows = ExecutorConfigOf(geometry, memory.ctx, options);
@@ -122,7 +127,8 @@ Result<std::unique_ptr<Runtime>> Load(const GgufFile& file, const RuntimeOptions
   KVRM_ASSIGN_OR_RETURN(runtime->model, Model::Load(file, {.weights = options.weights,
                                                            .num_threads = NumThreads(options),
                                                            .progress = options.progress,
-                                                           .tokenizer = options.tokenizer}));
+                                                           .tokenizer = options.tokenizer,
+                                                           .view = view}));
   runtime->clock = std::make_unique<SystemClock>();
   CpuExecutorConfig config = rows;
   for (uint32_t g = 0; g < geometry.groups.size(); ++g) config.kv_base[g] = pager->base(g);
@@ -141,6 +147,7 @@ Result<std::unique_ptr<Runtime>> Load(const GgufFile& file, const RuntimeOptions
                       .merge_copies = mode.placement,
                       .validate_each_step = options.validate_each_step,
                       .step_samples = options.step_samples,
+                      .lossy_view = IsLossy(view, asked, memory.ctx) ? ViewName(view) : "",
                       .stolen_us = [delay = runtime->run_delay.get()] { return delay->ReadUs(); }},
                      std::move(pager), std::move(executor),
                      options.clock == nullptr ? *runtime->clock : *options.clock));

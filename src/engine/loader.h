@@ -25,8 +25,9 @@ struct RuntimeOptions {
   WeightChoice weights = WeightChoice::kAuto;
   KvFormat kv_format = KvFormat::kF16;
   Mode mode = Mode::kKvrm;
-  bool strict_shape = false;  // steps compute all rows of their program, live or not
-  uint32_t num_threads = 0;   // 0 = CPUs allowed to this process
+  bool strict_shape = false;   // steps compute all rows of their program, live or not
+  std::string view = "dense";  // as ParseView reads it
+  uint32_t num_threads = 0;    // 0 = CPUs allowed to this process
   uint32_t max_slots = 32;
   uint32_t ctx = 0;                    // per sequence; 0 = the model's, capped at what fits
   uint64_t kv_bytes = 0;               // 0 = a quarter of the memory that the cgroup allows
@@ -56,6 +57,7 @@ struct Runtime {
   std::unique_ptr<Engine> engine;
   Mode mode = Mode::kKvrm;
   bool strict_shape = false;
+  ModelView view;
   uint64_t kv_bytes = 0;  // as chosen
   uint32_t ctx = 0;       // as chosen
 };

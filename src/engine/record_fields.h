@@ -48,7 +48,8 @@ struct FieldsOf<RecordSettings> {
       KVRM_FIELD(RecordSettings, mode, 83),
       KVRM_FIELD(RecordSettings, strict_shape, 84),
       KVRM_RESERVED(RecordSettings, reserved0, 85),
-      KVRM_RESERVED(RecordSettings, reserved1, 88),
+      KVRM_FIELD(RecordSettings, view_tokens, 88),
+      KVRM_RESERVED(RecordSettings, reserved1, 92),
   };
 };
 static_assert(CoversWithoutGaps<RecordSettings>() && sizeof(RecordSettings) == 120);

@@ -60,7 +60,8 @@ struct RecordSettings {
   uint8_t mode;  // Mode
   uint8_t strict_shape;
   uint8_t reserved0[3];
-  uint32_t reserved1[8];
+  uint32_t view_tokens;  // ModelView::window_tokens
+  uint32_t reserved1[7];
 };
 
 struct RecordSample {  // StepSample

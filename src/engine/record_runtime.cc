@@ -55,6 +55,7 @@ Result<RecordHeader> RecordHeaderOf(const Runtime& runtime, const RuntimeOptions
   settings.kv_format = static_cast<uint8_t>(options.kv_format);
   settings.mode = static_cast<uint8_t>(runtime.mode);
   settings.strict_shape = runtime.strict_shape ? 1 : 0;
+  settings.view_tokens = runtime.view.window_tokens;
   header.step_samples = engine.config().step_samples;
   // Without its folder: that is nobody's business.
   const std::string model = options.model_path.substr(options.model_path.find_last_of('/') + 1);
@@ -86,6 +87,7 @@ Result<RuntimeOptions> OptionsForReplay(const RecordHeader& header, const std::s
   options.model_path = model_path;
   options.mode = static_cast<Mode>(settings.mode);
   options.strict_shape = settings.strict_shape != 0;
+  options.view = ViewName({settings.view_tokens});
   options.weights = static_cast<WeightChoice>(settings.weights);
   options.kv_format = static_cast<KvFormat>(settings.kv_format);
   options.max_slots = settings.max_slots;

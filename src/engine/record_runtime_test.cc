@@ -29,10 +29,12 @@ class RecordedRuntime : public ::testing::Test {
   }
 
   // Live, with the system's clock: 30 requests in a pool for a few of them, every fifth cancelled.
-  void RecordLive(uint32_t threads, Mode mode = Mode::kKvrm, bool strict_shape = false) {
+  void RecordLive(uint32_t threads, Mode mode = Mode::kKvrm, bool strict_shape = false,
+                  const std::string& view = "dense") {
     RuntimeOptions options;
     options.mode = mode;
     options.strict_shape = strict_shape;
+    options.view = view;
     options.prefix_cache = !TraitsOf(mode).slot_runs;
     options.model_path = model_path_;
     options.num_threads = threads;
@@ -118,6 +120,29 @@ TEST_F(RecordedRuntime, GivesTheSameCommitsAndTokensInItsMode) {
     RecordLive(1, mode, /*strict_shape=*/mode == Mode::kPager);
     ExpectSame(ReplayOn(1));
   }
+}
+
+TEST_F(RecordedRuntime, GivesTheSameCommitsAndTokensUnderItsView) {
+  RecordLive(1, Mode::kKvrm, /*strict_shape=*/false, "sliding:64");
+  const auto reader = RecordReader::Open(RecordPath());
+  ASSERT_TRUE(reader.ok());
+  EXPECT_EQ((*reader)->header().settings.view_tokens, 64u);
+  const auto options = OptionsForReplay((*reader)->header(), model_path_);
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options->view, "sliding:64");
+  ExpectSame(ReplayOn(2));
+}
+
+// A record whose view is none (another program's, or a changed one) is refused by name.
+TEST_F(RecordedRuntime, AViewThatIsNoneIsRefused) {
+  RecordLive(1);
+  RecordHeader header = (*RecordReader::Open(RecordPath()))->header();
+  header.settings.view_tokens = 65;
+  const auto options = OptionsForReplay(header, model_path_);
+  ASSERT_TRUE(options.ok());
+  const auto runtime = LoadRuntime(*options);
+  ASSERT_FALSE(runtime.ok());
+  EXPECT_THAT(runtime.error().message, HasSubstr("view 'sliding:65'"));
 }
 
 TEST_F(RecordedRuntime, AnotherModelIsRefused) {

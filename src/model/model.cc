@@ -152,6 +152,7 @@ class ModelLoader {
 
   Result<std::unique_ptr<const Model>> Run() {
     KVRM_ASSIGN_OR_RETURN(model_->config_, ReadConfig(file_));
+    ApplyView(options_.view, model_->config_);
     if (options_.tokenizer) {
       model_->tokenizer_spec_ = *options_.tokenizer;
     } else if (file_.source() == ModelSource::kGguf) {

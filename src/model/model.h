@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "model/config.h"
 #include "model/gguf.h"
+#include "model/view.h"
 #include "tensor/encoding.h"
 
 namespace kvrm {
@@ -49,6 +50,7 @@ struct LoadOptions {
   uint64_t memory_limit_bytes = 0;       // for the weights; 0 = what the system has available
   // In place of the file's; folders of safetensors have none of their own (text/tokenizer_json.h).
   std::optional<TokenizerSpec> tokenizer;
+  ModelView view;  // laid over the windows of config()
 };
 
 class Model {

@@ -19,6 +19,9 @@ std::unique_ptr<AnswerFormat> MakeMessagesFormat(const ResponseHead& head);
 // An error as /v1/messages words it.
 std::string MessagesErrorBody(const ApiError& error);
 
+// Key "view", where it is lossy; else nothing.
+void WriteView(JsonWriter& json, const ResponseHead& head);
+
 // Key "prompt_progress" and llama-server's object.
 void WriteProgress(JsonWriter& json, const PromptProgress& progress);
 

@@ -69,6 +69,7 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession>,
   void OnOutput(Generation& generation) override;
   void Pump();
   void PumpStream();
+  std::string_view LossyView() const;
   void BeginStream();
   void SendEvents(const std::string& events, bool complete);
   void ReleaseGeneration();

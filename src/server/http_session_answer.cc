@@ -126,6 +126,13 @@ void HttpSession::KeepAlive(int64_t now_us) {
   SendEvents(": keep-alive\n\n", /*complete=*/false);
 }
 
+// Of what was generated or scored; other answers are the same under any view.
+std::string_view HttpSession::LossyView() const {
+  const Service* service = server_.service();
+  if (service == nullptr || KindOf(facts_.match.route) != RouteKind::kGenerate) return {};
+  return service->engine().config().lossy_view;
+}
+
 // The head of a stream, into out_.
 void HttpSession::BeginStream() {
   HeadFields head;
@@ -135,6 +142,7 @@ void HttpSession::BeginStream() {
   head.keep_alive = facts_.keep_alive;
   head.event_stream = true;
   head.request_id = facts_.id;
+  head.lossy_view = LossyView();
   head.cors_origin = facts_.cors_origin;
   out_ = HeadText(head);
   head_sent_ = true;
@@ -193,6 +201,7 @@ void HttpSession::Respond(int status, std::string_view content_type, const std::
   if (server_.phase() == ServerPhase::kDraining) facts_.keep_alive = false;
   head.keep_alive = facts_.keep_alive;
   head.request_id = facts_.id;
+  head.lossy_view = LossyView();
   head.cors_origin = facts_.cors_origin;
   head.challenge = status == 401;
   if (status == 405) head.allow = AllowedMethods(facts_.match.route);

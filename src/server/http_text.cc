@@ -92,7 +92,7 @@ void AppendField(std::string& out, std::string_view name, std::string_view value
 void AppendCors(std::string& out, const HeadFields& fields) {
   AppendField(out, "Access-Control-Allow-Origin", fields.cors_origin);
   if (fields.cors_origin != "*") AppendField(out, "Vary", "Origin");
-  AppendField(out, "Access-Control-Expose-Headers", "X-Request-ID, Retry-After");
+  AppendField(out, "Access-Control-Expose-Headers", "X-Request-ID, X-Lossy-View, Retry-After");
   if (!fields.preflight) return;
   AppendField(out, "Access-Control-Allow-Methods", "GET, HEAD, POST");
   AppendField(out, "Access-Control-Allow-Headers",
@@ -135,6 +135,7 @@ std::string HeadText(const HeadFields& fields) {
     AppendField(out, "X-Accel-Buffering", "no");
   }
   if (!fields.request_id.empty()) AppendField(out, "X-Request-ID", fields.request_id);
+  if (!fields.lossy_view.empty()) AppendField(out, "X-Lossy-View", fields.lossy_view);
   if (!fields.allow.empty()) AppendField(out, "Allow", fields.allow);
   if (fields.challenge) AppendField(out, "WWW-Authenticate", "Bearer");
   if (!fields.cors_origin.empty()) AppendCors(out, fields);

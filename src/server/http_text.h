@@ -21,6 +21,7 @@ struct HeadFields {
   bool keep_alive = true;
   bool event_stream = false;     // adds what proxies need to pass events on at once
   std::string_view request_id;   // empty = none
+  std::string_view lossy_view;   // that an answer was made under; empty = none
   std::string_view allow;        // of a 405
   uint32_t retry_after_s = 0;    // of a 429 or 503; 0 = none
   bool challenge = false;        // of a 401

@@ -117,6 +117,7 @@ class MessagesFormat final : public AnswerFormat {
   void WriteMessage(JsonWriter& json, const ChoiceResult* result, const Usage& usage) const {
     json.BeginObject().Key("id").String(head_.id).Key("type").String("message");
     json.Key("role").String("assistant").Key("model").String(head_.model);
+    WriteView(json, head_);
     json.Key("content").BeginArray();
     if (result != nullptr) {
       json.BeginObject().Key("type").String("text").Key("text").String(result->text).EndObject();

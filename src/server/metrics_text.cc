@@ -20,6 +20,9 @@ constexpr int64_t kLeastLatencyUs = 500;  // the first bucket of what users wait
 
 class Families {
  public:
+  // A label on every metric of a lossy view, so that no figure of one is taken for another's.
+  explicit Families(std::string lossy_view) : lossy_view_(std::move(lossy_view)) {}
+
   MetricFamily& Family(MetricType type, const char* name, const char* help) {
     MetricFamily family;
     family.name = name;
@@ -61,13 +64,19 @@ class Families {
   void Latency(const char* name, const char* help, const Histogram& histogram) {
     AddHistogram(Family(MetricType::Histogram, name, help), {}, histogram.Load(), kLeastLatencyUs);
   }
-  std::string Text() const {
+  std::string Text() {
     std::ostringstream out;
+    for (MetricFamily& family : list_) {
+      for (ClientMetric& metric : family.metric) {
+        if (!lossy_view_.empty()) metric.label.push_back({"view", lossy_view_});
+      }
+    }
     prometheus::TextSerializer().Serialize(out, list_);
     return out.str();
   }
 
  private:
+  const std::string lossy_view_;
   std::vector<MetricFamily> list_;
 };
 
@@ -240,6 +249,8 @@ void AddEngine(Families& out, const Service& service) {
   const EngineMetrics m = engine.Metrics();
   out.Gauge("kvrm_running", "Sequences that hold a slot", m.running);
   out.Gauge("kvrm_queued", "Sequences that wait for a slot", m.queued);
+  out.Gauge("kvrm_view_lossy", "1 when answers see less than the model asks for",
+            engine.config().lossy_view.empty() ? 0 : 1);
   out.Gauge("kvrm_slots", "Sequences that can run at once", engine.config().max_slots);
   out.Counter("kvrm_prompt_tokens_total", "Prompt tokens computed", Number(m.prompt_tokens));
   out.Counter("kvrm_output_tokens_total", "Tokens produced", Number(m.output_tokens));
@@ -253,7 +264,7 @@ void AddEngine(Families& out, const Service& service) {
 }  // namespace
 
 std::string MetricsText(const HttpCounters& http, ServerPhase phase, const Service* service) {
-  Families out;
+  Families out(service == nullptr ? "" : service->engine().config().lossy_view);
   AddHttp(out, http, phase);
   if (service != nullptr) {
     AddService(out, *service, http);

@@ -131,6 +131,7 @@ class NativeFormat final : public AnswerFormat {
     json.BeginObject().Key("index").Uint(result.index).Key("content").String(result.text);
     WriteTokens(json, result.logprobs);
     json.Key("stop").Bool(true).Key("model").String(head_.model);
+    WriteView(json, head_);
     json.Key("tokens_predicted").Uint(usage.completion_tokens);
     json.Key("tokens_evaluated").Uint(usage.prompt_tokens);
     json.Key("tokens_cached").Uint(usage.prompt_tokens + usage.completion_tokens);

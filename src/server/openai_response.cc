@@ -105,7 +105,10 @@ void WritePromptLogprobs(JsonWriter& json, const PromptLogprobs& places) {
 void WriteHead(JsonWriter& json, const ResponseHead& head, std::string_view object) {
   json.Key("id").String(head.id).Key("object").String(object);
   json.Key("created").Int(head.created_s).Key("model").String(head.model);
-  json.Key("system_fingerprint").String(kFingerprint);
+  // Answers of equal fingerprints are comparable; those of a lossy view are not with others.
+  std::string fingerprint(kFingerprint);
+  if (!head.lossy_view.empty()) fingerprint += "-" + head.lossy_view;
+  json.Key("system_fingerprint").String(fingerprint);
 }
 
 void WriteModel(JsonWriter& json, std::string_view model, int64_t created_s, uint32_t ctx) {
@@ -174,6 +177,10 @@ void WriteTimings(JsonWriter& json, const Timings& t) {
   json.Key("predicted_per_token_ms").Double(PerToken(t.predicted_n, t.predicted_ms));
   json.Key("predicted_per_second").Double(PerSecond(t.predicted_n, t.predicted_ms));
   json.EndObject();
+}
+
+void WriteView(JsonWriter& json, const ResponseHead& head) {
+  if (!head.lossy_view.empty()) json.Key("view").String(head.lossy_view);
 }
 
 void WriteProgress(JsonWriter& json, const PromptProgress& progress) {

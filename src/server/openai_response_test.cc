@@ -26,7 +26,7 @@ json::value Event(const std::string& text) {
   return Parsed(text.substr(6, text.size() - 8));
 }
 
-ResponseHead Head(Api api) { return {api, "id-1", 1'700'000'000, "tiny"}; }
+ResponseHead Head(Api api) { return {api, "id-1", 1'700'000'000, "tiny", ""}; }
 
 TEST(JsonWriter, EveryCharacterComesBack) {
   std::string all;

@@ -112,6 +112,7 @@ struct ResponseHead {
   std::string id;  // "chatcmpl-..." or "cmpl-..."
   int64_t created_s = 0;
   std::string model;
+  std::string lossy_view;  // EngineConfig::lossy_view
 };
 
 struct Usage {

@@ -146,7 +146,9 @@ class ResponsesFormat final : public AnswerFormat {
     } else {
       json.Null();
     }
-    json.Key("model").String(head_.model).Key("output").BeginArray();
+    json.Key("model").String(head_.model);
+    WriteView(json, head_);
+    json.Key("output").BeginArray();
     if (result != nullptr) WriteItem(json, status, result);
     json.EndArray();
     WriteRequest(json);

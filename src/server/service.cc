@@ -181,6 +181,7 @@ std::variant<std::shared_ptr<Generation>, ApiError> Service::Start(PreparedReque
   head.id = IdPrefix(head.api) + HexText(NextRandom());
   head.created_s = WallNowUs() / 1'000'000;
   head.model = config_.model;
+  head.lossy_view = engine_.config().lossy_view;
   const Api api = head.api;
   const std::optional<uint64_t> seed = prepared.request.seed;
   const uint64_t drawn = NextRandom();

@@ -71,6 +71,22 @@ class Cli(WithRandomModel):
                 self.assertEqual(left[field], right[field])
         self.assertGreater(len({tuple(line["tokens"]) for line in alone}), 1)
 
+    def test_AViewIsToldWhereItIsLossyAndRefusedWhereItIsNone(self):
+        words = ("-p", " ".join(map(str, range(40))), "-n", "60", "--temp", "1", "--seed", "5",
+                 "--json", "--ignore-eos")
+        dense, narrow, wide = (self.generate(*words, "--view", view)
+                               for view in ("dense", "sliding:64", "sliding:256"))
+        for result in (dense, narrow, wide):
+            self.assert_ok(result)
+        self.assertIn(b"; view sliding:64 (lossy)", narrow.stderr)
+        self.assertNotIn(b"lossy", dense.stderr + wide.stderr)
+        answers = [json_lines(result)[0]["tokens"] for result in (dense, narrow, wide)]
+        self.assertNotEqual(answers[0], answers[1])
+        self.assertEqual(answers[0], answers[2], "no sequence outgrows it")
+        for view, limit in (("sliding:100", "a multiple of a page, 16"),
+                            ("sliding:32", "at least 64"), ("far", "dense or sliding:W")):
+            self.assert_fails(self.generate("-p", "abc", "--view", view), 1, f"view '{view}'", limit)
+
     def test_MorePromptsThanSlotsAllGetTheirAnswers(self):
         words = [word for index in range(7) for word in ("-p", f"prompt {index}")]
         few = json_lines(self.generate(*words, "-n", "6", "-np", "2", *GREEDY))

@@ -5,114 +5,19 @@
 
 #include <string>
 
-#include "base/check.h"
-#include "model/random_model.h"
-#include "tests/invariance/workload.h"
+#include "tests/invariance/mode_model.h"
 
 namespace kvrm::testing {
 namespace {
 
 constexpr uint32_t kVocab = 320;
-constexpr uint32_t kCtx = 600;  // more than two chunks of attention, no multiple of one
-constexpr uint32_t kSlots = 6;
-
-class ModeModel {
- public:
-  explicit ModeModel(KvFormat kv) : kv_(kv) {
-    RandomModelSpec spec;
-    spec.seed = 21;
-    spec.hidden = 64;
-    spec.heads = 4;
-    spec.kv_heads = 2;
-    spec.head_dim = 16;
-    spec.ffn = 96;
-    spec.vocab = kVocab;
-    spec.context = kCtx;
-    spec.linear_type = DType::kQ8_0;
-    bytes_ = WriteRandomModel(spec);
-    auto file = GgufFile::Parse(bytes_, "random");
-    KVRM_CHECK(file.ok(), "a random model is a model");
-    file_ = std::move(file).value();
-  }
-
-  RuntimeOptions Options(Mode mode) const {
-    RuntimeOptions options;
-    options.mode = mode;
-    options.kv_format = kv_;
-    options.kv_bytes = uint64_t{16} << 20;
-    options.max_slots = kSlots;
-    options.ctx = kCtx;
-    options.num_threads = 2;
-    options.max_itl_us = 0;
-    options.prefix_cache = false;
-    options.validate_each_step = true;
-    options.poison_freed = true;  // what nobody has written is NaN
-    options.protect_program = true;
-    return options;
-  }
-  Result<std::unique_ptr<Runtime>> TryLoad(const RuntimeOptions& options) const {
-    return LoadRuntime(*file_, options);
-  }
-  std::unique_ptr<Runtime> Load(const RuntimeOptions& options) const {
-    auto runtime = TryLoad(options);
-    KVRM_CHECK(runtime.ok(), runtime.ok() ? "" : runtime.error().message.c_str());
-    return std::move(runtime).value();
-  }
-
- private:
-  KvFormat kv_;
-  std::vector<std::byte> bytes_;
-  std::unique_ptr<const GgufFile> file_;
-};
-
-// Long and short, early and late, some given up; more than there are slots.
-std::vector<WorkItem> Schedule(uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<WorkItem> items;
-  for (uint32_t i = 0; i < 14; ++i) {
-    items.push_back(RandomItem(random, kVocab, i % 5 == 0 ? 540 : 90, 24, 30));
-  }
-  return items;
-}
-
-struct Variant {
-  std::string name;
-  Mode mode = Mode::kKvrm;
-  bool strict_shape = false;
-};
-std::vector<Variant> AllVariants() {
-  std::vector<Variant> runs;
-  for (const ModeTraits& mode : AllModes()) {
-    runs.push_back({std::string(mode.name), mode.mode, false});
-    if (!mode.exact_shapes) runs.push_back({std::string(mode.name) + ", strict", mode.mode, true});
-  }
-  return runs;
-}
+constexpr uint32_t kCtx = ModeModel::kRandomContext, kSlots = ModeModel::kSlots;
 
 class Modes : public ::testing::TestWithParam<KvFormat> {};
 
 TEST_P(Modes, SameTokensLogitsAndPageBytesOverRandomSchedules) {
   const ModeModel model(GetParam());
-  for (const uint64_t seed : {1u, 2u}) {
-    const std::vector<WorkItem> items = Schedule(seed);
-    std::vector<Recording> first;
-    for (const Variant& run : AllVariants()) {
-      RuntimeOptions options = model.Options(run.mode);
-      options.strict_shape = run.strict_shape;
-      const auto runtime = model.Load(options);
-      const std::vector<Recording> seen = RunWorkload(*runtime, items);
-      const EngineMetrics metrics = runtime->engine->Metrics();
-      EXPECT_EQ(metrics.exec.hash_mismatches, 0u) << run.name;
-      EXPECT_EQ(metrics.exec.programs_planned > 0, run.mode == Mode::kDynamic) << run.name;
-      EXPECT_EQ(metrics.exec.rows_computed > metrics.exec.rows, run.strict_shape) << run.name;
-      if (first.empty()) first = seen;
-      for (size_t i = 0; i < items.size(); ++i) {
-        if (items[i].cancel_step >= 0) continue;  // it ends where its cancel finds it
-        ExpectSame(first[i], seen[i], run.name.c_str());
-      }
-      if (HasFailure()) return;
-    }
-  }
+  for (const uint64_t seed : {1u, 2u}) ExpectSameInAllModes(model, ModeSchedule(model, seed));
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, Modes,
@@ -134,7 +39,7 @@ TEST(SlotRuns, AllPagesAreReservedOnceAndNoneMovesAfterwards) {
     const uint64_t reserved = kSlots * PagesOf(kCtx) + 1;  // and the null page
     EXPECT_EQ(engine.Metrics().books.in_use, reserved);
     const PagerCounters before = engine.Metrics().pager;
-    RunWorkload(*runtime, Schedule(3));
+    RunWorkload(*runtime, ModeSchedule(model, 3));
     const PagerCounters after = engine.Metrics().pager;
     EXPECT_EQ(engine.Metrics().books.in_use, reserved);
     EXPECT_EQ(after.pages_taken, before.pages_taken);

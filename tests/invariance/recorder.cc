@@ -43,16 +43,14 @@ void AppendHeadBytes(const KvTile& tile, KvFormat format, uint32_t head_dim, con
 }  // namespace
 
 void AppendTokenBytes(const ModelConfig& config, const Pager& pager, const FrameView& frame,
-                      uint32_t slot, uint32_t token, std::vector<std::byte>& out) {
+                      uint32_t slot, uint32_t token, uint32_t num_tokens,
+                      std::vector<std::byte>& out) {
   const KvGeometry& geometry = pager.geometry();
   for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
     const uint32_t g = geometry.layer_group[layer];
     const KvGroupGeometry& group = geometry.groups[g];
     // Places that slid out of the window of the next row may have left, or not yet.
-    if (group.window_tokens > 0 &&
-        token + group.window_tokens < frame.by_slot[slot]->num_tokens[g]) {
-      continue;
-    }
+    if (group.window_tokens > 0 && token + group.window_tokens < num_tokens) continue;
     const KvTile tile = KvTileOf(group.format, config.head_dim);
     const uint32_t page = frame.SlotPages(g, slot)[token / group.page_tokens];
     const std::byte* part = pager.base(g) + group.PageOffset(PageId{page}) +
@@ -69,6 +67,8 @@ void Recorder::OnStep(const StepPlan& plan, const FrameView& frame, const StepRe
   seen_.mixed_steps += plan.num_prompt_rows > 0 && plan.num_prompt_rows < plan.num_rows ? 1 : 0;
   seen_.preempted += static_cast<uint32_t>(plan.preempted.size());
   for (uint32_t s = 0; s < frame.head->num_slots; ++s) {
+    seen_.most_pages =
+        std::max(seen_.most_pages, frame.slots[s].num_pages[0] - frame.slots[s].num_holes[0]);
     if (frame.slots[s].num_segments[0] <= seen_.most_runs) continue;
     seen_.most_runs = frame.slots[s].num_segments[0];
     seen_.pages_of_most_runs = frame.slots[s].num_pages[0];
@@ -84,8 +84,10 @@ void Recorder::OnStep(const StepPlan& plan, const FrameView& frame, const StepRe
     const auto final_tokens = final_tokens_.find(rows.request.value);
     if (final_tokens != final_tokens_.end() && rows.first + rows.count == final_tokens->second) {
       recording.kv_bytes.clear();
-      for (uint32_t token = 0; token < rows.first + rows.count; ++token) {
-        AppendTokenBytes(config_, engine_.pager(), frame, last.slot, token, recording.kv_bytes);
+      const uint32_t num_tokens = rows.first + rows.count;
+      for (uint32_t token = 0; token < num_tokens; ++token) {
+        AppendTokenBytes(config_, engine_.pager(), frame, last.slot, token, num_tokens,
+                         recording.kv_bytes);
       }
     }
     row += rows.count;

@@ -25,8 +25,10 @@ void ExpectSame(const Recording& a, const Recording& b, const char* what);
 
 // Bytes of K and V of one token place in every layer that holds it: a column of each K tile, a row
 // of each V tile.
+// Of `num_tokens` that are computed; a slot run reserves more.
 void AppendTokenBytes(const ModelConfig& config, const Pager& pager, const FrameView& frame,
-                      uint32_t slot, uint32_t token, std::vector<std::byte>& out);
+                      uint32_t slot, uint32_t token, uint32_t num_tokens,
+                      std::vector<std::byte>& out);
 
 // Observer and sink of all requests of one engine. The K and V of a request are copied at its last
 // step: `final_tokens` = prompt + output - 1 places are then in the cache.
@@ -43,6 +45,7 @@ class Recorder final : public StepObserver, public EventSink {
     uint32_t mixed_steps = 0;  // steps with prompt rows and decode rows
     uint32_t most_runs = 0;    // segments of one sequence
     uint32_t pages_of_most_runs = 0;
+    uint32_t most_pages = 0;  // of one sequence, in group 0
     uint32_t preempted = 0;
   };
   const Seen& seen() const { return seen_; }

@@ -38,7 +38,8 @@ std::unique_ptr<Engine> MakeEngineOver(const TestOptions& options,
                                 .max_queued = options.max_queued,
                                 .mixed_prompt_rows = options.prompt_rows,
                                 .prefix_cache = false,  // the copying executor reads no pages
-                                .validate_each_step = options.validate},
+                                .validate_each_step = options.validate,
+                                .lossy_view = options.lossy_view},
                                std::move(pager).value(), std::move(executor), clock);
   KVRM_CHECK(engine.ok(), "the tests' engine can be made");
   return std::move(engine).value();

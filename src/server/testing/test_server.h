@@ -25,8 +25,9 @@ struct TestOptions {
   bool run_engine = true;     // else the test steps it itself, or never
   uint32_t prompt_rows = 16;  // of a step that decodes, too
   bool keep_log = true;
-  bool validate = true;  // all books after each step
-  bool attach = true;    // else the server stays in its loading phase
+  std::string lossy_view;  // as the engine is told; the copying executor sees no less for it
+  bool validate = true;    // all books after each step
+  bool attach = true;      // else the server stays in its loading phase
 };
 
 std::unique_ptr<Engine> MakeEngineOver(const TestOptions& options,
