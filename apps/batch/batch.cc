@@ -1,11 +1,11 @@
 // kvrm batch: an OpenAI batch file answered offline, in one process.
 #include <cstdio>
-#include <filesystem>
 
 #include "batch/batch_run.h"
 #include "kvrm/commands.h"
 #include "serve/request_defaults.h"
 #include "session/interrupt.h"
+#include "session/model_path.h"
 #include "session/progress_bar.h"
 #include "session/session.h"
 
@@ -17,7 +17,7 @@ uint32_t WindowOf(const Engine& engine) { return 2 * engine.config().max_slots +
 
 std::string ModelIdOf(const OptionValues& values, const std::string& model_path) {
   const std::string& alias = values.Text("alias");
-  return alias.empty() ? std::filesystem::path(model_path).stem().string() : alias;
+  return alias.empty() ? ModelNameOf(model_path) : alias;
 }
 
 void PrintSummary(const BatchCounts& counts) {
@@ -33,8 +33,9 @@ int RunBatch(const OptionValues& values) {
   if (values.positionals().size() != 2) {
     return UsageError(values, "needs two files: requests and answers, IN.jsonl OUT.jsonl");
   }
-  const auto defaults = RequestDefaultsOf(values);
-  if (!defaults.ok()) return UsageError(values, defaults.error().message);
+  if (const auto usable = RequestDefaultsOf(values); !usable.ok()) {
+    return UsageError(values, usable.error().message);
+  }
   const std::string& in = values.positionals()[0];
   const std::string& out = values.positionals()[1];
   auto input = BatchInput::Open(in);
@@ -46,6 +47,8 @@ int RunBatch(const OptionValues& values) {
   CatchInterrupts();
   Engine& engine = *session->runtime->engine;
   bool stopped = false;
+  const auto defaults = RequestDefaultsOf(values, SamplingBy(session->defaults));
+  if (!defaults.ok()) return Failed(values, defaults.error());
   BatchRun run(engine, *session->tokenizer, session->chat_template.get(),
                ModelIdOf(values, session->model_path), *defaults, WindowOf(engine));
   const auto counts = run.Run(

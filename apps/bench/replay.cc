@@ -66,7 +66,7 @@ void Print(const OptionValues& values, const std::vector<ModeRun>& runs) {
 Result<size_t> Measure(const OptionValues& values) {
   KVRM_ASSIGN_OR_RETURN(const LoadJob job, ReadLoadJob(values, values.positionals()[0]));
   KVRM_ASSIGN_OR_RETURN(const std::vector<Mode> modes, ReadModes(values.Text("modes")));
-  KVRM_ASSIGN_OR_RETURN(const std::string model_path, FindModel(values.Text("model"), ModelsDir()));
+  KVRM_ASSIGN_OR_RETURN(const std::string model_path, ModelPathOf(values));
   const bool strict = values.Flag("strict-shape");
   if ((modes.size() > 1 || strict) &&
       !(values.Text("html").empty() && values.Text("samples").empty())) {

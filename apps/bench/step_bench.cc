@@ -14,7 +14,7 @@ namespace kvrm::cli {
 Result<StepBench> OpenStepBench(const OptionValues& values, uint32_t max_slots,
                                 uint32_t max_seq_tokens, const StepBenchExtras& extras) {
   StepBench bench;
-  KVRM_ASSIGN_OR_RETURN(bench.model_path, FindModel(values.Text("model"), ModelsDir()));
+  KVRM_ASSIGN_OR_RETURN(bench.model_path, ModelPathOf(values));
   KVRM_ASSIGN_OR_RETURN(const auto file, GgufFile::Open(bench.model_path));
   StepOptions options;
   options.weights = WeightsOf(values);

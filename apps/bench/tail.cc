@@ -246,7 +246,7 @@ Status Measure(const OptionValues& values) {
   std::error_code error;
   setup.own_program = fs::read_symlink("/proc/self/exe", error).string();
   if (error) return Unavailable("this program's own path: " + error.message());
-  KVRM_ASSIGN_OR_RETURN(setup.model, FindModel(values.Text("model"), ModelsDir()));
+  KVRM_ASSIGN_OR_RETURN(setup.model, ModelPathOf(values));
   KVRM_RETURN_IF_ERROR(FindTailRivals(values, setup));
   setup.threads = AllowedCpus();
   setup.slots = static_cast<uint32_t>(values.Int("slots"));

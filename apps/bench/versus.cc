@@ -155,7 +155,7 @@ class Sheet {
 
 Result<VersusSetting> MakeSetting(const OptionValues& values) {
   VersusSetting setting;
-  KVRM_ASSIGN_OR_RETURN(setting.model, FindModel(values.Text("model"), ModelsDir()));
+  KVRM_ASSIGN_OR_RETURN(setting.model, ModelPathOf(values));
   const std::string dir =
       values.Text("rivals").empty() ? CacheDir() + "/rivals" : values.Text("rivals");
   KVRM_ASSIGN_OR_RETURN(setting.places, FindRivals(dir, setting.model));

@@ -63,7 +63,8 @@ class Conversation {
 
     GenerateRequest request;
     request.prompt = *prompt;
-    request.sampling = SamplingOf(values_).value();  // RunChat has looked at them
+    request.sampling =
+        SamplingOf(values_, SamplingBy(session_.defaults)).value();  // RunChat has looked at them
     request.max_new_tokens = static_cast<uint32_t>(std::max<int64_t>(0, values_.Int("max-tokens")));
     if (!values_.Flag("ignore-eos")) request.end_tokens = session_.tokenizer->end_tokens();
 

@@ -14,6 +14,7 @@
 #include "session/model_path.h"
 #include "session/progress_bar.h"
 #include "session/session.h"
+#include "session/tokenizer_source.h"
 #include "steps/step_driver.h"
 #include "text/tokenizer.h"
 
@@ -88,9 +89,9 @@ struct Prepared {
 Result<Prepared> Prepare(const OptionValues& values) {
   Prepared prepared;
   prepared.ctx = static_cast<uint32_t>(values.Int("ctx"));
-  KVRM_ASSIGN_OR_RETURN(prepared.model_path, FindModel(values.Text("model"), ModelsDir()));
+  KVRM_ASSIGN_OR_RETURN(prepared.model_path, ModelPathOf(values));
   KVRM_ASSIGN_OR_RETURN(const auto file, GgufFile::Open(prepared.model_path));
-  KVRM_ASSIGN_OR_RETURN(TokenizerSpec spec, ReadTokenizerSpec(*file));
+  KVRM_ASSIGN_OR_RETURN(TokenizerSpec spec, TokenizerSpecAt(prepared.model_path));
   KVRM_ASSIGN_OR_RETURN(prepared.tokenizer, Tokenizer::Create(std::move(spec)));
   KVRM_ASSIGN_OR_RETURN(prepared.tokens, ReadTokens(values.Text("file"), *prepared.tokenizer));
   const uint64_t available = prepared.tokens.size() / prepared.ctx;

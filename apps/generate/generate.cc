@@ -57,7 +57,8 @@ GenerateRequest EngineRequest(const Session& session, const OptionValues& values
                               const std::vector<TokenId>& prompt) {
   GenerateRequest request;
   request.prompt = prompt;
-  request.sampling = SamplingOf(values).value();  // RunGenerate has looked at them
+  request.sampling =
+      SamplingOf(values, SamplingBy(session.defaults)).value();  // RunGenerate has looked at them
   request.sampling.num_logprobs = static_cast<uint32_t>(values.Int("logprobs"));
   request.max_new_tokens = static_cast<uint32_t>(std::max<int64_t>(0, values.Int("max-tokens")));
   if (!values.Flag("ignore-eos")) request.end_tokens = session.tokenizer->end_tokens();

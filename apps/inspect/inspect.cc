@@ -20,8 +20,7 @@ int RunInspect(const OptionValues& values) {
     if (values.Source(name) == ValueSource::kDefault) continue;
     return UsageError(values, "--" + std::string(name) + " needs a frame trace, FILE.kvft");
   }
-  const auto path =
-      FindModel(has_file ? values.positionals()[0] : values.Text("model"), ModelsDir());
+  const auto path = has_file ? FindModel(values.positionals()[0]) : ModelPathOf(values);
   if (!path.ok()) return Failed(values, path.error());
   const auto file = GgufFile::Open(*path);
   if (!file.ok()) return Failed(values, file.error());

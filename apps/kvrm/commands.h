@@ -21,6 +21,7 @@ int RunBatch(const OptionValues& values);
 int RunTokenize(const OptionValues& values);
 int RunTemplate(const OptionValues& values);
 int RunInspect(const OptionValues& values);
+int RunModels(const OptionValues& values);
 int RunEvalPpl(const OptionValues& values);
 int RunBenchDecode(const OptionValues& values);
 int RunBenchOps(const OptionValues& values);

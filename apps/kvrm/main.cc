@@ -31,6 +31,8 @@ RunFunction FunctionOf(CommandBit command) {
       return RunTemplate;
     case kInspect:
       return RunInspect;
+    case kModels:
+      return RunModels;
     case kEvalPpl:
       return RunEvalPpl;
     case kBenchDecode:

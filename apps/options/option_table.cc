@@ -45,6 +45,10 @@ constexpr CommandSpec kCommands[] = {
      "and 32 sequences. Of a frame trace (.kvft): its frames and geometry; with --epoch one frame "
      "with its page tables; with --replay whether every frame keeps the laws; with --diff where it "
      "parts from another trace (exit code 1 when it does)."},
+    {kModels, "models", "", "Say which models are here, and which tools/get-model gets.",
+     "Models under names that -m takes: those of the user's cache, and those that -hf or another "
+     "hub "
+     "tool fetched; with size, family, types of tensors and path."},
     {kEvalPpl, "eval ppl", "", "Perplexity of a text, as llama-perplexity counts it.",
      "The whole text is tokenised at once, cut into windows of --ctx tokens without a start token; "
      "the second half of each window counts."},
@@ -103,7 +107,7 @@ constexpr CommandSpec kCommands[] = {
 using enum OptionType;
 using enum OptionScope;
 
-constexpr uint32_t kJsonCommands = kGenerate | kInspect | kStepCommands | kBenchVersus |
+constexpr uint32_t kJsonCommands = kGenerate | kInspect | kModels | kStepCommands | kBenchVersus |
                                    kBenchHeart | kBenchServe | kBenchReplay | kBenchTail |
                                    kRecordShow | kRecordReplay;
 // Those that load a model as `serve` does.
@@ -116,14 +120,19 @@ constexpr uint32_t kAnsweringCommands = kServe | kBatch;
 constexpr uint32_t kSamplingCommands = kAskingCommands | kAnsweringCommands;
 constexpr uint32_t kBenchCommands = kBenchDecode | kBenchPrefill | kBenchOps | kBenchVersus |
                                     kBenchHeart | kLoadCommands | kBenchTail;
-constexpr uint32_t kConfiguredCommands = kModelCommands | kBenchHeart | kBenchServe | kRecordShow;
+constexpr uint32_t kConfiguredCommands =
+    kModelCommands | kModels | kBenchHeart | kBenchServe | kRecordShow;
 
 // One row an option, in the order of `kvrm help`.
 // clang-format off
 constexpr OptionSpec kOptions[] = {
     // ---- the model and how it is held
     {"model", 'm', "", kText, kSetting, false, 0, 0, "", "", "FILE|NAME",
-     "path, or the name of an installed model; default: the default model", kModelCommands},
+     "path, or the name of an installed model (`kvrm models`); default: the default model",
+     kModelCommands},
+    {"hf-repo", '\0', "-hf -hfr --hf", kText, kSetting, false, 0, 0, "", "", "ORG/REPO[:QUANT]",
+     "model of a hub, fetched into the cache that hub tools share (docs/models.md)",
+     kModelCommands},
     {"weights", '\0', "", kChoice, kSetting, false, 0, 0, "auto|f32|q4|q8", "auto", "ENC",
      "weight encoding; auto is nearest to the file, f32 the exact oracle",
      kInProcess | kStepCommands},
@@ -213,6 +222,10 @@ constexpr OptionSpec kOptions[] = {
     {"typical", '\0', "--typical-p", kFloat, kSetting, false, 0.0001, 1, "", "1", "P",
      "draw from the tokens that are about as surprising as the whole, P of the mass; 1: off",
      kSamplingCommands},
+    {"generation-config", '\0', "", kChoice, kSetting, false, 0, 0, "auto|none", "auto", "auto|none",
+     "auto: temperature, top-k, top-p, min-p, repeat-penalty and end tokens as the model's "
+     "generation_config.json or general.sampling keys have them, where nothing else is said",
+     kInProcess},
     {"repeat-penalty", '\0', "", kFloat, kSetting, false, 0.01, 100, "", "1", "X",
      "penalty on tokens that came lately; 1: off", kSamplingCommands},
     {"repeat-last-n", '\0', "", kInt, kSetting, false, -1, kMaxTokens, "", "64", "N",

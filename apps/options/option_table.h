@@ -35,6 +35,7 @@ enum CommandBit : uint32_t {
   kRecordShow = 1u << 22,
   kRecordReplay = 1u << 23,
   kBatch = 1u << 24,
+  kModels = 1u << 25,
 };
 inline constexpr uint32_t kEngineCommands = kServe | kChat | kGenerate | kBatch;
 inline constexpr uint32_t kStepCommands = kEvalPpl | kBenchDecode | kBenchPrefill | kBenchOps;

@@ -18,11 +18,11 @@ namespace {
 
 // -m, or else what the record says.
 Result<std::string> ModelOf(const OptionValues& values, const RecordHeader& header) {
-  if (values.Source("model") != ValueSource::kDefault) {
-    return FindModel(values.Text("model"), ModelsDir());
-  }
+  const bool named = values.Source("model") != ValueSource::kDefault ||
+                     values.Source("hf-repo") != ValueSource::kDefault;
+  if (named) return ModelPathOf(values);
   const std::string name = TextLine(header, "model");
-  auto found = FindModel(name, ModelsDir());
+  auto found = FindModel(name);
   if (!found.ok()) {
     return Error{found.error().kind, "the record was taken from model '" + name +
                                          "', give its file with -m: " + found.error().message};
@@ -69,6 +69,9 @@ int RunRecordReplay(const OptionValues& values) {
   options->num_threads = static_cast<uint32_t>(values.Int("threads"));
   options->simd = SimdOf(values);
   options->progress = ProgressBar("loading the model");
+  if (const Status taken = TakeFolderTokenizer({}, &*options); !taken.ok()) {
+    return Failed(values, taken.error());
+  }
   const auto runtime = LoadRuntime(*options);
   if (!runtime.ok()) return Failed(values, runtime.error());
   std::fprintf(stderr, "%s\n", Banner(**runtime, *model).c_str());

@@ -7,7 +7,7 @@
 
 namespace kvrm::cli {
 
-// Requires: `serve` or `batch`. Errors: those of SamplingOf.
-Result<RequestDefaults> RequestDefaultsOf(const OptionValues& values);
+// `base`, changed by the flags. Requires: `serve` or `batch`. Errors: those of SamplingOf.
+Result<RequestDefaults> RequestDefaultsOf(const OptionValues& values, SamplingParams base = {});
 
 }  // namespace kvrm::cli

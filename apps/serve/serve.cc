@@ -22,12 +22,12 @@
 namespace kvrm::cli {
 
 int RunServe(const OptionValues& values) {
-  const auto model_path = FindModel(values.Text("model"), ModelsDir());
+  const auto model_path = ModelPathOf(values);
   if (!model_path.ok()) return Failed(values, model_path.error());
   ServerConfig config;
   config.host = values.Text("host");
   config.port = static_cast<uint16_t>(values.Int("port"));
-  config.alias = values.Text("alias");
+  config.alias = values.Text("alias").empty() ? ModelNameOf(*model_path) : values.Text("alias");
   config.strict_model = values.Flag("strict-model");
   const auto source = ChatTemplateSource(values, {});
   if (!source.ok()) return Failed(values, source.error());
@@ -36,8 +36,13 @@ int RunServe(const OptionValues& values) {
   if (const auto parsed = ChatTemplate::Parse(*source); !parsed.ok()) {
     return Failed(values, parsed.error());
   }
-  const auto defaults = RequestDefaultsOf(values);
-  if (!defaults.ok()) return UsageError(values, defaults.error().message);
+  if (const auto usable = RequestDefaultsOf(values); !usable.ok()) {
+    return UsageError(values, usable.error().message);
+  }
+  const auto by_model = DefaultsOf(values, *model_path);
+  if (!by_model.ok()) return Failed(values, by_model.error());
+  const auto defaults = RequestDefaultsOf(values, SamplingBy(*by_model));
+  if (!defaults.ok()) return Failed(values, defaults.error());
   config.defaults = *defaults;
   config.drain_timeout = std::chrono::seconds(values.Int("drain-seconds"));
   config.api_keys = values.Texts("api-key");
@@ -58,7 +63,7 @@ int RunServe(const OptionValues& values) {
     return Failed(values, writable.error());
   }
   RuntimeOptions options = RuntimeOptionsOf(values, *model_path);
-  if (const Status taken = TakeFolderTokenizer(&options); !taken.ok()) {
+  if (const Status taken = TakeFolderTokenizer(*by_model, &options); !taken.ok()) {
     return Failed(values, taken.error());
   }
   std::unique_ptr<FrameTracer> tracer;

@@ -2,9 +2,16 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <vector>
+
+#include "hub/cache.h"
+#include "hub/hub.h"
+#include "model/hub_folder.h"
+#include "session/progress_bar.h"
+#include "session/size_text.h"
 
 namespace kvrm::cli {
 namespace {
@@ -22,16 +29,12 @@ std::string Lower(std::string text) {
   return text;
 }
 
-// Names of the *.gguf files in `dir`, sorted.
-std::vector<std::string> InstalledModels(const std::string& dir) {
-  std::vector<std::string> names;
+bool IsFile(const std::string& path) {
   std::error_code error;
-  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
-    if (it->path().extension() == ".gguf") names.push_back(it->path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
+  return fs::is_regular_file(path, error);
 }
+
+bool IsModelFolder(const std::string& path) { return IsFile(path + "/config.json"); }
 
 std::string Joined(const std::vector<std::string>& names) {
   std::string text;
@@ -39,9 +42,47 @@ std::string Joined(const std::vector<std::string>& names) {
   return text;
 }
 
-bool IsFile(const std::string& path) {
+// A path that exists; NotFound when there is none.
+Result<std::string> AsPath(const std::string& name) {
+  if (IsFile(name) || IsModelFolder(name)) return name;
   std::error_code error;
-  return fs::is_regular_file(path, error);
+  if (fs::is_directory(name, error)) {
+    return InvalidInput("model '" + name + "': a directory without config.json, not a model");
+  }
+  if (fs::exists(name, error)) return InvalidInput("model '" + name + "': not a regular file");
+  return NotFound("model '" + name + "': no such file");
+}
+
+Result<std::string> AsInstalled(const std::string& name, const std::string& models_dir) {
+  const std::vector<std::string> installed = InstalledNames(models_dir);
+  std::vector<std::string> matches;
+  const std::string wanted = Lower(name);
+  for (const std::string& model : installed) {
+    const std::string lower = Lower(model);
+    if (lower == wanted || lower == wanted + ".gguf") return models_dir + "/" + model;
+    if (lower.compare(0, wanted.size(), wanted) == 0) matches.push_back(model);
+  }
+  if (matches.size() == 1) return models_dir + "/" + matches[0];
+  if (matches.size() > 1) {
+    return InvalidInput("model '" + name + "' could be each of " + Joined(matches));
+  }
+  return NotFound("model '" + name + "': no such file, nor an installed model (" +
+                  (installed.empty() ? "none" : Joined(installed)) + " in " + models_dir +
+                  "); `tools/get-model` gets the default model");
+}
+
+// Progress and notes of downloads, on standard error.
+HubListener Narrator() {
+  HubListener listener;
+  listener.on_file = [](const std::string& file, uint64_t num_bytes) {
+    const std::string label =
+        "downloading " + fs::path(file).filename().string() + " (" + SizeText(num_bytes) + ")";
+    auto bar = ProgressBar(label);
+    if (!bar) std::fprintf(stderr, "%s\n", label.c_str());
+    return bar;
+  };
+  listener.note = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
+  return listener;
 }
 
 }  // namespace
@@ -52,39 +93,53 @@ std::string CacheDir() {
 
 std::string ModelsDir() { return CacheDir() + "/models"; }
 
-Result<std::string> FindModel(const std::string& name, const std::string& models_dir) {
+std::vector<std::string> InstalledNames(const std::string& dir) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() == ".gguf" || IsModelFolder(it->path().string())) {
+      names.push_back(it->path().filename().string());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+ModelPlaces UsersModels() { return {ModelsDir(), HubCacheDir()}; }
+
+Result<std::string> FindModel(const std::string& name, const ModelPlaces& places) {
   if (name.empty()) {
-    const std::string path = models_dir + "/" + kDefaultModel;
+    const std::string path = places.models_dir + "/" + kDefaultModel;
     if (IsFile(path)) return path;
     return NotFound("the default model is not installed (" + path + "); `tools/get-model` gets it");
   }
-  if (IsFile(name)) return name;
-  std::error_code error;
-  if (fs::is_directory(name, error)) {
-    if (IsFile(name + "/config.json")) return name;  // as hubs have them
-    return InvalidInput("model '" + name + "': a directory without config.json, not a model");
-  }
-  if (fs::exists(name, error)) {
-    return InvalidInput("model '" + name + "': not a regular file");
-  }
-  if (name.find('/') != std::string::npos) {
-    return NotFound("model '" + name + "': no such file");
-  }
-  const std::vector<std::string> installed = InstalledModels(models_dir);
-  std::vector<std::string> matches;
-  const std::string wanted = Lower(name);
-  for (const std::string& file : installed) {
-    const std::string lower = Lower(file);
-    if (lower == wanted || lower == wanted + ".gguf") return models_dir + "/" + file;
-    if (lower.compare(0, wanted.size(), wanted) == 0) matches.push_back(file);
-  }
-  if (matches.size() == 1) return models_dir + "/" + matches[0];
-  if (matches.size() > 1) {
-    return InvalidInput("model '" + name + "' could be each of " + Joined(matches));
-  }
-  return NotFound("model '" + name + "': no such file, nor an installed model (" +
-                  (installed.empty() ? "none" : Joined(installed)) + " in " + models_dir +
-                  "); `tools/get-model` gets the default model");
+  auto path = AsPath(name);
+  if (path.ok() || path.error().kind != ErrorKind::kNotFound) return path;
+  if (name.find('/') == std::string::npos) return AsInstalled(name, places.models_dir);
+  const auto spec = ParseRepoSpec(name);
+  if (!spec.ok()) return path;
+  auto cached = GetCachedModel(*spec, places.hub_cache_dir);
+  if (cached.ok()) return cached;
+  return Error{cached.error().kind,
+               path.error().message + ", and of hubs: " + cached.error().message + "; -hf gets it"};
+}
+
+Result<std::string> ModelPathOf(const OptionValues& values) {
+  const std::string& repo = values.Text("hf-repo");
+  const bool has_model = values.Source("model") == ValueSource::kCommandLine;
+  const bool has_repo = values.Source("hf-repo") == ValueSource::kCommandLine;
+  if (has_model && has_repo) return InvalidInput("-m and -hf: give one of them");
+  if (repo.empty() || has_model) return FindModel(values.Text("model"));
+  const auto spec = ParseRepoSpec(repo);
+  if (!spec.ok()) return Error{spec.error().kind, "-hf " + spec.error().message};
+  KVRM_ASSIGN_OR_RETURN(const HubSettings settings, ReadHubSettings());
+  return GetModel(*spec, settings, Narrator());
+}
+
+std::string ModelNameOf(const std::string& path) {
+  if (IsModelFolder(path)) return ModelFolderName(path);
+  const std::string name = fs::path(path).filename().string();
+  return name.ends_with(".gguf") ? name.substr(0, name.size() - 5) : name;
 }
 
 }  // namespace kvrm::cli

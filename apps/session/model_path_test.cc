@@ -24,7 +24,7 @@ class ModelPath : public ::testing::Test {
     return dir_ + "/" + name;
   }
   std::string Found(const std::string& name) {
-    const auto path = FindModel(name, dir_);
+    const auto path = FindModel(name, {dir_, dir_ + "/hub"});
     return path.ok() ? *path : "error: " + path.error().message;
   }
   std::string dir_;
@@ -55,7 +55,7 @@ TEST_F(ModelPath, AnAmbiguousPrefixNamesItsMatchesButAWholeNameIsNotAmbiguous) {
 TEST_F(ModelPath, AbsentModelsSayWhichCommandGetsTheDefault) {
   EXPECT_NE(Found("").find("`tools/get-model`"), std::string::npos) << Found("");
   EXPECT_NE(Found("nope").find("`tools/get-model`"), std::string::npos) << Found("nope");
-  const auto missing = FindModel(dir_ + "/nope.gguf", dir_);
+  const auto missing = FindModel(dir_ + "/nope.gguf", {dir_, dir_ + "/hub"});
   ASSERT_FALSE(missing.ok());
   EXPECT_EQ(missing.error().kind, ErrorKind::kNotFound);
 }
@@ -63,6 +63,31 @@ TEST_F(ModelPath, AbsentModelsSayWhichCommandGetsTheDefault) {
 TEST_F(ModelPath, TheDefaultIsTakenWhereItIsInstalled) {
   const std::string path = Install(kDefaultModel);
   EXPECT_EQ(Found(""), path);
+}
+
+TEST_F(ModelPath, AnInstalledFolderIsFoundByNameLikeAFile) {
+  fs::create_directories(dir_ + "/SmolLM2-360M");
+  EXPECT_NE(Found("smollm2").find("error"), std::string::npos) << "no config.json yet";
+  Install("SmolLM2-360M/config.json");
+  for (const char* name : {"SmolLM2-360M", "smollm2"}) {
+    EXPECT_EQ(Found(name), dir_ + "/SmolLM2-360M") << name;
+  }
+  EXPECT_EQ(ModelNameOf(dir_ + "/SmolLM2-360M"), "SmolLM2-360M");
+}
+
+TEST_F(ModelPath, ARepositoryOfTheHubCacheIsFoundByItsNameAndCalledByIt) {
+  const std::string repo = "hub/models--org--repo", commit(40, 'a');
+  EXPECT_NE(Found("org/repo").find("-hf gets it"), std::string::npos) << Found("org/repo");
+  fs::create_directories(dir_ + "/" + repo + "/refs");
+  fs::create_directories(dir_ + "/" + repo + "/snapshots/" + commit);
+  std::ofstream(dir_ + "/" + repo + "/refs/main") << commit;
+  const std::string gguf = Install(repo + "/snapshots/" + commit + "/m-Q8_0.gguf");
+  EXPECT_EQ(Found("org/repo"), gguf);
+  EXPECT_EQ(Found("org/repo:q8_0"), gguf);
+  EXPECT_NE(Found("org/repo:Q4_0").find("there are Q8_0"), std::string::npos);
+  EXPECT_EQ(ModelNameOf(gguf), "m-Q8_0");
+  Install(repo + "/snapshots/" + commit + "/config.json");
+  EXPECT_EQ(ModelNameOf(dir_ + "/" + repo + "/snapshots/" + commit), "org/repo");
 }
 
 TEST_F(ModelPath, ADirectoryIsNoModel) {

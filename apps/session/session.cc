@@ -49,15 +49,39 @@ void UseMode(const OptionValues& values, Mode mode, RuntimeOptions& options) {
       values.Text("prefix-cache") == "on" && !(default_cache && TraitsOf(mode).slot_runs);
 }
 
-Status TakeFolderTokenizer(RuntimeOptions* options) {
+Status TakeFolderTokenizer(const GenerationDefaults& defaults, RuntimeOptions* options) {
   std::error_code error;
   if (!std::filesystem::is_directory(options->model_path, error)) return Ok();
   KVRM_ASSIGN_OR_RETURN(options->tokenizer, ReadTokenizerFolder(options->model_path));
+  options->tokenizer->ends = defaults.end_tokens;
   return Ok();
 }
 
+Result<GenerationDefaults> DefaultsOf(const OptionValues& values, const std::string& path) {
+  if (values.Text("generation-config") == "none") return GenerationDefaults{};
+  KVRM_ASSIGN_OR_RETURN(const auto file, GgufFile::Open(path));
+  KVRM_ASSIGN_OR_RETURN(GenerationDefaults defaults, ReadGenerationDefaults(*file));
+  const Status checked = CheckSampling(SamplingBy(defaults));
+  if (checked.ok()) return defaults;
+  return Error{checked.error().kind, path + ": its generation config: " + checked.error().message +
+                                         "; --generation-config none leaves it"};
+}
+
+SamplingParams SamplingBy(const GenerationDefaults& defaults) {
+  SamplingParams sampling;
+  const auto take = [](const auto& from, auto& to) {
+    if (from) to = *from;
+  };
+  take(defaults.temperature, sampling.temperature);
+  take(defaults.top_k, sampling.top_k);
+  take(defaults.top_p, sampling.top_p);
+  take(defaults.min_p, sampling.min_p);
+  take(defaults.repetition_penalty, sampling.repetition_penalty);
+  return sampling;
+}
+
 Result<Session> OpenSession(const OptionValues& values, ChatUse chat) {
-  KVRM_ASSIGN_OR_RETURN(const std::string path, FindModel(values.Text("model"), ModelsDir()));
+  KVRM_ASSIGN_OR_RETURN(const std::string path, ModelPathOf(values));
   return OpenSession(values, RuntimeOptionsOf(values, path), chat);
 }
 
@@ -65,8 +89,9 @@ Result<Session> OpenSession(const OptionValues& values, const RuntimeOptions& op
                             ChatUse chat) {
   Session session;
   session.model_path = options.model_path;
+  KVRM_ASSIGN_OR_RETURN(session.defaults, DefaultsOf(values, options.model_path));
   RuntimeOptions with_tokenizer = options;
-  KVRM_RETURN_IF_ERROR(TakeFolderTokenizer(&with_tokenizer));
+  KVRM_RETURN_IF_ERROR(TakeFolderTokenizer(session.defaults, &with_tokenizer));
   KVRM_ASSIGN_OR_RETURN(session.runtime, LoadRuntime(with_tokenizer));
   const TokenizerSpec& spec = session.runtime->model->tokenizer_spec();
   KVRM_ASSIGN_OR_RETURN(session.tokenizer, Tokenizer::Create(spec));
@@ -207,17 +232,6 @@ const char* StopReasonName(StopReason reason) {
       break;
   }
   return "none";
-}
-
-std::string SizeText(uint64_t bytes) {
-  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
-    value /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
 }
 
 }  // namespace kvrm::cli

@@ -9,7 +9,9 @@
 
 #include "base/result.h"
 #include "engine/loader.h"
+#include "model/generation_defaults.h"
 #include "options/option_values.h"
+#include "session/size_text.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -17,6 +19,7 @@ namespace kvrm::cli {
 
 struct Session {
   std::string model_path;
+  GenerationDefaults defaults;  // of the model, as far as --generation-config takes them
   std::unique_ptr<Runtime> runtime;
   std::unique_ptr<const Tokenizer> tokenizer;
   std::unique_ptr<const ChatTemplate> chat_template;  // null unless asked for
@@ -48,8 +51,14 @@ Result<std::vector<TokenId>> EncodeChat(const Session& session,
 RuntimeOptions RuntimeOptionsOf(const OptionValues& values, const std::string& model_path);
 // The same in another mode, without what it cannot have and nobody asked for.
 void UseMode(const OptionValues& values, Mode mode, RuntimeOptions& options);
-// Reads the tokenizer of a folder into `options`, whose model_path names it; files have their own.
-Status TakeFolderTokenizer(RuntimeOptions* options);
+// What the model at `path` says of sampling, unless --generation-config is none. Errors: values
+// that are no sampling parameters.
+Result<GenerationDefaults> DefaultsOf(const OptionValues& values, const std::string& path);
+// The program's parameters, changed where the model says otherwise.
+SamplingParams SamplingBy(const GenerationDefaults& defaults);
+// Reads the tokenizer of a folder into `options`, whose model_path names it, with the end tokens of
+// `defaults`; files have their own.
+Status TakeFolderTokenizer(const GenerationDefaults& defaults, RuntimeOptions* options);
 // `base`, changed where the user set an option; the seed always, drawn for --seed -1. Requires: the
 // command has the sampling options. Errors: --logit-bias.
 Result<SamplingParams> SamplingOf(const OptionValues& values, SamplingParams base = {});
@@ -58,8 +67,5 @@ KvFormat KvFormatOf(const OptionValues& values);
 SimdLevel SimdOf(const OptionValues& values);
 
 const char* StopReasonName(StopReason reason);  // OpenAI's words
-
-// "1.5 GiB"
-std::string SizeText(uint64_t bytes);
 
 }  // namespace kvrm::cli

@@ -11,11 +11,24 @@
 
 namespace kvrm::cli {
 
-Result<TokenizerSpec> TokenizerSpecOf(const OptionValues& values) {
-  const std::string& name = values.Text("model");
+namespace {
+
+bool IsFolder(const std::string& path) {
   std::error_code error;
-  if (std::filesystem::is_directory(name, error)) return ReadTokenizerFolder(name);
-  KVRM_ASSIGN_OR_RETURN(const std::string path, FindModel(name, ModelsDir()));
+  return std::filesystem::is_directory(path, error);
+}
+
+}  // namespace
+
+Result<TokenizerSpec> TokenizerSpecOf(const OptionValues& values) {
+  // A folder that holds a tokenizer alone will do.
+  if (IsFolder(values.Text("model"))) return ReadTokenizerFolder(values.Text("model"));
+  KVRM_ASSIGN_OR_RETURN(const std::string path, ModelPathOf(values));
+  return TokenizerSpecAt(path);
+}
+
+Result<TokenizerSpec> TokenizerSpecAt(const std::string& path) {
+  if (IsFolder(path)) return ReadTokenizerFolder(path);
   KVRM_ASSIGN_OR_RETURN(const auto file, GgufFile::Open(path));
   return ReadTokenizerSpec(*file);
 }

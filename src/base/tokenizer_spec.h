@@ -43,6 +43,7 @@ struct TokenizerSpec {
   std::vector<std::string> merges;  // "left right", best first
   std::vector<float> scores;        // [tokens]; "llama"
   TokenId bos = -1, eos = -1, eot = -1, unknown = -1, padding = -1;  // -1 = none
+  std::vector<TokenId> ends;  // what else ends an answer, by generation_config.json
   bool add_bos = false, add_eos = false;
   bool add_space_prefix = false;
   SpacePrefix space_prefix = SpacePrefix::kEach;

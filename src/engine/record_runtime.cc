@@ -4,29 +4,68 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 #include <vector>
+
+#include "model/gguf_parts.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 namespace kvrm {
 
-Result<FileHash> HashFile(const std::string& path) {
+namespace {
+
+// The files that hold a model's weights and shape, always in the same order.
+std::vector<std::string> FilesOf(const std::string& model_path) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> files;
+  std::error_code error;
+  if (const auto first = ReadGgufPartName(model_path)) {
+    for (uint64_t part = 1; part <= first->count; ++part) {
+      files.push_back(first->stem + GgufPartEnding(part, first->count));
+    }
+  } else if (!fs::is_directory(model_path, error)) {
+    files.push_back(model_path);
+  } else {
+    for (fs::directory_iterator it(model_path, error), end; !error && it != end;
+         it.increment(error)) {
+      const fs::path& path = it->path();
+      if (path.extension() == ".safetensors" || path.filename() == "config.json") {
+        files.push_back(path.string());
+      }
+    }
+    std::sort(files.begin(), files.end());
+  }
+  return files;
+}
+
+Status AddFile(const std::string& path, XXH3_state_t* state) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
                                                              std::fclose);
-  const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
-                                                                              XXH3_freeState);
-  if (state == nullptr) return NoRoom("memory: none is left to hash a file with");
-  XXH3_128bits_reset(state.get());
   std::vector<std::byte> bytes(size_t{1} << 20);
   while (file != nullptr) {
     const size_t count = std::fread(bytes.data(), 1, bytes.size(), file.get());
     if (count == 0) break;
-    XXH3_128bits_update(state.get(), bytes.data(), count);
+    XXH3_128bits_update(state, bytes.data(), count);
   }
   if (file == nullptr || std::ferror(file.get()) != 0) {
     return Unavailable(path + ": cannot be read: " + std::strerror(errno));
+  }
+  return Ok();
+}
+
+}  // namespace
+
+Result<FileHash> HashModel(const std::string& model_path) {
+  const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
+                                                                              XXH3_freeState);
+  if (state == nullptr) return NoRoom("memory: none is left to hash a file with");
+  XXH3_128bits_reset(state.get());
+  for (const std::string& file : FilesOf(model_path)) {
+    KVRM_RETURN_IF_ERROR(AddFile(file, state.get()));
   }
   const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
   return FileHash{hash.low64, hash.high64};
@@ -41,7 +80,7 @@ std::string HashText(const FileHash& hash) {
 
 Result<RecordHeader> RecordHeaderOf(const Runtime& runtime, const RuntimeOptions& options,
                                     const std::string& program) {
-  KVRM_ASSIGN_OR_RETURN(const FileHash hash, HashFile(options.model_path));
+  KVRM_ASSIGN_OR_RETURN(const FileHash hash, HashModel(options.model_path));
   const Engine& engine = *runtime.engine;
   RecordHeader header;
   RecordSettings& settings = header.settings;
@@ -67,7 +106,7 @@ Result<RecordHeader> RecordHeaderOf(const Runtime& runtime, const RuntimeOptions
 
 Result<RuntimeOptions> OptionsForReplay(const RecordHeader& header, const std::string& model_path) {
   const RecordSettings& settings = header.settings;
-  KVRM_ASSIGN_OR_RETURN(const FileHash hash, HashFile(model_path));
+  KVRM_ASSIGN_OR_RETURN(const FileHash hash, HashModel(model_path));
   const FileHash recorded{settings.model_hash[0], settings.model_hash[1]};
   if (hash != recorded) {
     return InvalidInput("model " + model_path + " is not the recorded one: its hash is " +

@@ -12,13 +12,14 @@
 
 namespace kvrm {
 
-// XXH3-128 of a file's bytes, low half first. Errors: it cannot be read.
+// XXH3-128 of a model's bytes, low half first: of a GGUF file with all its parts, or of a folder's
+// config.json and safetensors, in order of their names. Errors: one cannot be read.
 using FileHash = std::array<uint64_t, 2>;
-Result<FileHash> HashFile(const std::string& path);
+Result<FileHash> HashModel(const std::string& model_path);
 std::string HashText(const FileHash& hash);  // 32 hexadecimal digits
 
 // The header of a record of `runtime`, which was loaded with `options`. `program`: its name and
-// version. Reads the whole model file. Errors: HashFile's.
+// version. Reads the whole model file. Errors: HashModel's.
 Result<RecordHeader> RecordHeaderOf(const Runtime& runtime, const RuntimeOptions& options,
                                     const std::string& program);
 

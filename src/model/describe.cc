@@ -66,8 +66,10 @@ ModelDescription Describe(const GgufFile& file) {
   description.version = file.version();
   description.metadata = &file.metadata();
   description.types = TypesOf(file);
-  const auto spec = ReadTokenizerSpec(file);
-  if (!spec.ok()) AddMissing(spec.error(), &description);
+  if (file.source() == ModelSource::kGguf) {  // a folder's is not the model reader's
+    const auto spec = ReadTokenizerSpec(file);
+    if (!spec.ok()) AddMissing(spec.error(), &description);
+  }
   auto config = ReadConfig(file);
   if (!config.ok()) {
     AddMissing(config.error(), &description);

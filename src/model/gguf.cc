@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "model/gguf_parser.h"
+#include "model/gguf_parts.h"
 #include "model/hub_folder.h"
 #include "model/mapped_file.h"
 
@@ -61,19 +62,22 @@ class ParsedGguf final : public GgufFile {
     tensors_ = std::move(contents.tensors);
     return OrderNames();
   }
-  void Keep(MappedFile file) { files_.push_back(std::move(file)); }
+  void Keep(MappedFile file) {
+    file.Release(file.bytes());  // parsed: what a load needs, it reads again
+    files_.push_back(std::move(file));
+  }
 
   // This is the first of a split model's files; takes the tensors of the others.
   Status TakeParts(const std::string& path, uint64_t count) {
     KVRM_ASSIGN_OR_RETURN(const uint64_t number, GetUint("split.no", 0));
-    const std::string ending = PartEnding(1, count);
-    if (number != 0 || count > kMaxParts || !path.ends_with(ending)) {
+    const std::string ending = GgufPartEnding(1, count);
+    if (number != 0 || count > kMaxGgufParts || !path.ends_with(ending)) {
       return InvalidInput("is file " + std::to_string(number + 1) + " of a model in " +
                           std::to_string(count) + "; the first is named NAME" + ending);
     }
     const std::string stem = path.substr(0, path.size() - ending.size());
     for (uint64_t part = 2; part <= count; ++part) {
-      KVRM_RETURN_IF_ERROR(TakePart(stem + PartEnding(part, count), part, count));
+      KVRM_RETURN_IF_ERROR(TakePart(stem + GgufPartEnding(part, count), part, count));
     }
     KVRM_ASSIGN_OR_RETURN(const uint64_t total, GetUint("split.tensors.count", tensors_.size()));
     if (total != tensors_.size()) {
@@ -85,16 +89,6 @@ class ParsedGguf final : public GgufFile {
   }
 
  private:
-  static constexpr uint64_t kMaxParts = 999;
-
-  // "-00002-of-00003.gguf"
-  static std::string PartEnding(uint64_t part, uint64_t count) {
-    char text[64];
-    std::snprintf(text, sizeof text, "-%05llu-of-%05llu.gguf",
-                  static_cast<unsigned long long>(part), static_cast<unsigned long long>(count));
-    return text;
-  }
-
   Status TakePart(const std::string& path, uint64_t part, uint64_t count) {
     KVRM_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
     ParsedGguf parsed;
@@ -108,11 +102,9 @@ class ParsedGguf final : public GgufFile {
     }
     file_bytes_ += parsed.file_bytes_;
     for (GgufTensor& tensor : parsed.tensors_) tensors_.push_back(std::move(tensor));
-    files_.push_back(std::move(file));
+    Keep(std::move(file));
     return Ok();
   }
-
-  std::vector<MappedFile> files_;
 };
 
 Error WithName(const std::string& name, const Error& error) {
@@ -172,6 +164,10 @@ Result<std::unique_ptr<const GgufFile>> GgufFile::Parse(std::span<const std::byt
   const Status status = parsed->Parse(bytes, std::move(name));
   if (!status.ok()) return WithName(parsed->name(), status.error());
   return std::unique_ptr<const GgufFile>(std::move(parsed));
+}
+
+void GgufFile::Release(std::span<const std::byte> bytes) const {
+  for (const MappedFile& file : files_) file.Release(bytes);
 }
 
 const GgufValue* GgufFile::Find(std::string_view key) const {

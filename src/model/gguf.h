@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/mapped_file.h"
 #include "tensor/dtype.h"
 
 namespace kvrm {
@@ -68,6 +69,10 @@ class GgufFile {
   const std::vector<std::pair<std::string, GgufValue>>& metadata() const { return metadata_; }
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
 
+  // A tensor's bytes, or some of them, have been read and need not stay in memory. They stay
+  // readable. Nothing for bytes that are not of an opened file.
+  void Release(std::span<const std::byte> bytes) const;
+
   // Views of both live as long as the file.
   const GgufValue* Find(std::string_view key) const;
   const GgufTensor* FindTensor(std::string_view name) const;
@@ -87,6 +92,7 @@ class GgufFile {
   uint32_t version_ = 0;
   uint64_t file_bytes_ = 0;
   std::string name_;
+  std::vector<MappedFile> files_;
   std::vector<std::pair<std::string, GgufValue>> metadata_;
   std::vector<GgufTensor> tensors_;
   // Indices into metadata_ and tensors_, by name: look-ups stay cheap however many a file claims.

@@ -1,20 +1,19 @@
 #include "model/hub_folder.h"
 
-#include <boost/json.hpp>
 #include <filesystem>
 #include <set>
 #include <utility>
 
 #include "model/family.h"
+#include "model/generation_defaults.h"
 #include "model/hub_config.h"
 #include "model/mapped_file.h"
 #include "model/model_tensors.h"
 #include "model/safetensors.h"
+#include "model/safetensors_index.h"
 
 namespace kvrm {
 namespace {
-
-namespace json = boost::json;
 
 class HubFolder final : public GgufFile {
  public:
@@ -23,6 +22,7 @@ class HubFolder final : public GgufFile {
     name_ = folder;
     source_ = ModelSource::kSafetensors;
     KVRM_RETURN_IF_ERROR(ReadConfigFile());
+    KVRM_RETURN_IF_ERROR(ReadGenerationFile());
     KVRM_RETURN_IF_ERROR(ReadTensors());
     if (config_.own_head && !hub_names_.contains("lm_head.weight")) {
       return InvalidInput(folder +
@@ -37,17 +37,34 @@ class HubFolder final : public GgufFile {
     return {error.kind, (folder_ / file).string() + ": " + error.message};
   }
 
-  Status ReadConfigFile() {
-    const std::string path = folder_ / "config.json";
-    KVRM_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  static std::string_view TextOf(const MappedFile& file) {
     const auto bytes = file.bytes();
-    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    auto config = ReadHubConfig(text, folder_.filename().string());
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+
+  bool Has(const char* file) const {
+    std::error_code ignored;
+    return std::filesystem::exists(folder_ / file, ignored);
+  }
+
+  Status ReadConfigFile() {
+    KVRM_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(folder_ / "config.json"));
+    auto config = ReadHubConfig(TextOf(file), ModelFolderName(folder_.string()));
     if (!config.ok()) return In("config.json", config.error());
     config_ = std::move(config).value();
     metadata_ = std::move(config_.metadata);
     const auto* family = std::get_if<std::string>(&metadata_.front().second.data);
     post_norms_ = FindFamily(*family)->post_norms;
+    return Ok();
+  }
+
+  Status ReadGenerationFile() {
+    constexpr const char* kFile = "generation_config.json";
+    if (!Has(kFile)) return Ok();
+    KVRM_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(folder_ / kFile));
+    auto defaults = ReadHubGeneration(TextOf(file));
+    if (!defaults.ok()) return In(kFile, defaults.error());
+    for (auto& entry : *defaults) metadata_.push_back(std::move(entry));
     return Ok();
   }
 
@@ -57,31 +74,18 @@ class HubFolder final : public GgufFile {
       const uint64_t count = config_.rope_factors.size();
       tensors_.push_back({std::string(kRopeFactorsTensor), DType::kF32, {count}, count, bytes});
     }
-    constexpr const char* kIndex = "model.safetensors.index.json";
-    std::error_code ignored;
-    if (!std::filesystem::exists(folder_ / kIndex, ignored)) return ReadFile("model.safetensors");
-    KVRM_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(folder_ / kIndex));
-    const auto bytes = file.bytes();
-    json::error_code error;
-    const json::value index =
-        json::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, error);
-    const json::object* root = error ? nullptr : index.if_object();
-    const json::value* map = root == nullptr ? nullptr : root->if_contains("weight_map");
-    if (map == nullptr || !map->is_object()) return In(kIndex, InvalidInput("has no weight_map"));
+    if (!Has(kSafetensorsIndex)) return ReadFile(kSafetensorsFile);
+    KVRM_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(folder_ / kSafetensorsIndex));
+    const auto index = ParseSafetensorsIndex(TextOf(file));
+    if (!index.ok()) return In(kSafetensorsIndex, index.error());
     std::set<std::string> files;
-    for (const auto& [tensor, value] : map->get_object()) {
-      const std::string part = value.is_string() ? std::string(value.get_string()) : "";
-      if (part.empty() || part.find_first_of("/\\") != std::string::npos) {
-        return In(kIndex, InvalidInput("tensor '" + PrintableName(tensor) + "' lies in '" +
-                                       PrintableName(part) + "', must be a file of the folder"));
-      }
-      files.insert(part);
-    }
+    for (const auto& [tensor, part] : *index) files.insert(part);
     for (const std::string& part : files) KVRM_RETURN_IF_ERROR(ReadFile(part));
-    for (const auto& [tensor, value] : map->get_object()) {
-      if (hub_names_.contains(std::string(tensor))) continue;
-      return In(kIndex, InvalidInput("tensor '" + PrintableName(tensor) + "' is in none of " +
-                                     std::to_string(files.size()) + " files"));
+    for (const auto& [tensor, part] : *index) {
+      if (hub_names_.contains(tensor)) continue;
+      return In(kSafetensorsIndex,
+                InvalidInput("tensor '" + PrintableName(tensor) + "' is in none of " +
+                             std::to_string(files.size()) + " files"));
     }
     return Ok();
   }
@@ -91,6 +95,7 @@ class HubFolder final : public GgufFile {
     auto tensors = ParseSafetensors(mapped.bytes());
     if (!tensors.ok()) return In(file, tensors.error());
     file_bytes_ += mapped.bytes().size();
+    mapped.Release(mapped.bytes());  // parsed: what a load needs, it reads again
     files_.push_back(std::move(mapped));
     for (GgufTensor& tensor : *tensors) {
       hub_names_.insert(tensor.name);
@@ -106,11 +111,25 @@ class HubFolder final : public GgufFile {
   std::filesystem::path folder_;
   HubConfig config_;  // rope_factors are viewed by a tensor
   bool post_norms_ = false;
-  std::vector<MappedFile> files_;
   std::set<std::string> hub_names_;
 };
 
 }  // namespace
+
+std::string ModelFolderName(const std::string& folder) {
+  std::filesystem::path path = std::filesystem::path(folder).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();  // "dir/"
+  constexpr std::string_view kPrefix = "models--", kSlash = "--";
+  const std::filesystem::path snapshots = path.parent_path();
+  const std::string repo = snapshots.parent_path().filename().string();
+  const size_t slash = repo.find(kSlash, kPrefix.size());
+  if (snapshots.filename() != "snapshots" || !repo.starts_with(kPrefix) ||
+      slash == std::string::npos) {
+    return path.filename().string();
+  }
+  return repo.substr(kPrefix.size(), slash - kPrefix.size()) + "/" +
+         repo.substr(slash + kSlash.size());
+}
 
 Result<std::unique_ptr<const GgufFile>> OpenHubFolder(const std::string& folder) {
   auto opened = std::make_unique<HubFolder>();

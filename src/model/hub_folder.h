@@ -15,4 +15,8 @@ namespace kvrm {
 // that names files outside the folder or tensors that its files do not have.
 Result<std::unique_ptr<const GgufFile>> OpenHubFolder(const std::string& folder);
 
+// What a folder is called: "ORG/REPO" where it is models--ORG--REPO/snapshots/COMMIT of a hub's
+// cache, else its own name.
+std::string ModelFolderName(const std::string& folder);
+
 }  // namespace kvrm

@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -47,6 +49,19 @@ MappedFile::MappedFile(MappedFile&& other) noexcept
 
 MappedFile::~MappedFile() {
   if (at_ != nullptr) munmap(at_, size_);
+}
+
+void MappedFile::Release(std::span<const std::byte> bytes) const {
+  // Linux maps up to so much around a page that is touched; what is left of it would stay.
+  constexpr uintptr_t kFaultAroundBytes = 64u << 10;
+  const auto first = reinterpret_cast<uintptr_t>(at_);
+  const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
+  if (begin < first || begin - first > size_ || bytes.size() > size_ - (begin - first)) return;
+  const uintptr_t from = std::max(first, begin / kFaultAroundBytes * kFaultAroundBytes);
+  const uintptr_t past =
+      (begin + bytes.size() + kFaultAroundBytes - 1) / kFaultAroundBytes * kFaultAroundBytes;
+  const uintptr_t end = std::min(first + size_, past);
+  madvise(reinterpret_cast<void*>(from), end - from, MADV_DONTNEED);
 }
 
 }  // namespace kvrm

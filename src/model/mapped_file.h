@@ -16,6 +16,9 @@ class MappedFile {
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) = delete;
   ~MappedFile();
+  // What lies of `bytes` in this file need not stay in memory; it is read again when it is touched.
+  // Other bytes are left alone.
+  void Release(std::span<const std::byte> bytes) const;
   std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(at_), size_}; }
 
  private:

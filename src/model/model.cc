@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <limits>
 #include <mutex>
@@ -48,14 +49,31 @@ struct EncodeJob {
   const PlannedLinear* linear;
   const PlannedPart* part;
   uint32_t panel;  // within the part
+  uint32_t stretch;
 };
+
+// Neighbouring bytes of the file, given back when the last job that reads of them is done: a load
+// holds the weights and a few of these, not file and weights.
+struct Stretch {
+  Stretch(std::span<const std::byte> read, uint32_t num_jobs) : bytes(read), jobs_left(num_jobs) {}
+  const std::span<const std::byte> bytes;
+  std::atomic<uint32_t> jobs_left;
+};
+constexpr uint64_t kStretchBytes = 256u << 10;
+
+struct EncodeWork {
+  std::vector<EncodeJob> jobs;
+  std::deque<Stretch> stretches;
+};
+
+uint64_t RowBytes(const GgufTensor& tensor) { return tensor.data.size() / tensor.rows(); }
 
 Status RunJob(const EncodeJob& job, std::byte* arena) {
   const GgufTensor& tensor = *job.part->tensor;
   const LinearWeights& shape = job.linear->shape;
   const uint32_t first_row = job.panel * kPanel;
   const uint32_t rows = std::min(kPanel, job.part->rows() - first_row);
-  const uint64_t row_bytes = tensor.data.size() / tensor.rows();
+  const uint64_t row_bytes = RowBytes(tensor);
   const uint32_t panel = job.part->first_panel + job.panel * job.part->panel_step;
   const Status status =
       EncodeRows(shape.encoding, tensor.type, tensor.data.data() + first_row * row_bytes, rows,
@@ -69,9 +87,13 @@ Status RunJob(const EncodeJob& job, std::byte* arena) {
 // first job is returned, whatever the threads do.
 class JobRunner {
  public:
-  JobRunner(const std::vector<EncodeJob>& jobs, std::byte* arena,
+  JobRunner(const GgufFile& file, EncodeWork work, std::byte* arena,
             const std::function<void(double)>& progress)
-      : jobs_(jobs), arena_(arena), progress_(progress) {}
+      : file_(file),
+        jobs_(std::move(work.jobs)),
+        stretches_(std::move(work.stretches)),
+        arena_(arena),
+        progress_(progress) {}
 
   Status Run(uint32_t num_threads) {
     std::vector<std::thread> threads;
@@ -98,6 +120,10 @@ class JobRunner {
       try {
         const Status status = RunJob(jobs_[index], arena_);
         if (!status.ok()) RecordError(index, status.error());
+        Stretch& stretch = stretches_[jobs_[index].stretch];
+        if (stretch.jobs_left.fetch_sub(1, std::memory_order_relaxed) == 1) {
+          file_.Release(stretch.bytes);
+        }
       } catch (const std::bad_alloc&) {  // here, because no exception may leave a thread
         RecordError(index, NoRoom("no memory to encode weights"));
       }
@@ -115,7 +141,9 @@ class JobRunner {
     next_.store(jobs_.size(), std::memory_order_relaxed);  // later jobs need not run
   }
 
-  const std::vector<EncodeJob>& jobs_;
+  const GgufFile& file_;
+  const std::vector<EncodeJob> jobs_;
+  std::deque<Stretch> stretches_;
   std::byte* const arena_;
   const std::function<void(double)>& progress_;
   std::atomic<size_t> next_{0};
@@ -124,24 +152,33 @@ class JobRunner {
   std::optional<Error> first_error_;                         // guarded by mutex_
 };
 
-void AddJobs(const PlannedLinear& linear, std::vector<EncodeJob>* jobs) {
+void AddJobs(const PlannedLinear& linear, EncodeWork* work) {
   for (const PlannedPart& part : linear.parts) {
-    for (uint32_t panel = 0; panel * kPanel < part.rows(); ++panel) {
-      jobs->push_back({&linear, &part, panel});
+    const uint64_t panel_bytes = RowBytes(*part.tensor) * kPanel;
+    const auto panels = static_cast<uint32_t>((part.rows() + kPanel - 1) / kPanel);
+    const auto panels_each =
+        static_cast<uint32_t>(std::clamp<uint64_t>(kStretchBytes / panel_bytes, 1, panels));
+    for (uint32_t first = 0; first < panels; first += panels_each) {
+      const uint32_t count = std::min(panels_each, panels - first);
+      const auto rest = part.tensor->data.subspan(first * panel_bytes);
+      const auto stretch = static_cast<uint32_t>(work->stretches.size());
+      work->stretches.emplace_back(rest.first(std::min(rest.size(), count * panel_bytes)), count);
+      for (uint32_t i = 0; i < count; ++i)
+        work->jobs.push_back({&linear, &part, first + i, stretch});
     }
   }
 }
 
-std::vector<EncodeJob> JobsOf(const WeightPlan& plan) {
-  std::vector<EncodeJob> jobs;
+EncodeWork WorkOf(const WeightPlan& plan) {
+  EncodeWork work;
   for (const auto& layer : plan.layers) {
     for (const auto* linear : {&layer.qkv, &layer.attn_out, &layer.gate_up, &layer.down}) {
-      AddJobs(*linear, &jobs);
+      AddJobs(*linear, &work);
     }
   }
-  AddJobs(plan.embedding, &jobs);
-  if (plan.head) AddJobs(*plan.head, &jobs);
-  return jobs;
+  AddJobs(plan.embedding, &work);
+  if (plan.head) AddJobs(*plan.head, &work);
+  return work;
 }
 
 }  // namespace
@@ -166,7 +203,7 @@ class ModelLoader {
         (plan.arena_bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
     KVRM_ASSIGN_OR_RETURN(model_->arena_, MapArena(model_->arena_bytes_));
     const Status encoded =
-        JobRunner(JobsOf(plan), model_->arena_, options_.progress).Run(options_.num_threads);
+        JobRunner(file_, WorkOf(plan), model_->arena_, options_.progress).Run(options_.num_threads);
     if (!encoded.ok()) {
       return Error{encoded.error().kind, file_.name() + ": " + encoded.error().message};
     }
@@ -214,6 +251,7 @@ class ModelLoader {
       Dequantize(tensor->type, tensor->data.data(), tensor->num_values, next);
       for (uint64_t i = 0; i < tensor->num_values; ++i) next[i] += vector.offset;
       next += tensor->num_values;
+      file_.Release(tensor->data);
     }
     return out;
   }

@@ -42,6 +42,7 @@ void Tokenizer::SettleTypes() {
   };
   add_end(spec_.eos);
   add_end(spec_.eot);
+  for (const TokenId id : spec_.ends) add_end(id);
   for (size_t i = 0; i < spec_.tokens.size(); ++i) {
     const TokenType type = spec_.types[i];
     const bool special = type == TokenType::kControl || type == TokenType::kUserDefined;

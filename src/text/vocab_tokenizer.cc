@@ -129,12 +129,13 @@ Status VocabTokenizer::CheckSpec() const {
     return InvalidInput(At("tokenizer.ggml.token_type", i) + ": " + std::to_string(type) +
                         "; 1 to 6 are known");
   }
-  const std::pair<const char*, TokenId> ids[] = {
+  std::vector<std::pair<const char*, TokenId>> ids = {
       {"tokenizer.ggml.bos_token_id", spec_.bos},
       {"tokenizer.ggml.eos_token_id", spec_.eos},
       {"tokenizer.ggml.eot_token_id", spec_.eot},
       {"tokenizer.ggml.unknown_token_id", spec_.unknown},
       {"tokenizer.ggml.padding_token_id", spec_.padding}};
+  for (const TokenId id : spec_.ends) ids.emplace_back("generation_config.json: eos_token_id", id);
   for (const auto& [field, id] : ids) {
     if (id >= -1 && id < static_cast<int64_t>(size)) continue;
     return InvalidInput(std::string(field) + ": " + std::to_string(id) + " is not below " +
