@@ -1,10 +1,14 @@
-// server_streams [STREAMS [SECONDS]]: many live streams on a stub executor that gives each one
-// token every 250 ms, and what the server adds to that. The server runs in a child process, so that
-// its memory is its own; the client is one epoll loop.
+// server_streams [STREAMS [SECONDS [BESIDE]]]: many live streams on a stub executor that gives each
+// one token every 250 ms, and what the server adds to that. The server runs in a child process, so
+// that its memory is its own; the client is one epoll loop.
 //
 // Printed as one JSON line: the delay of an event (end of the executor's step to the event's bytes
 // at the client, both by the monotonic clock), exact percentiles over all events, and the most
 // memory that the server held. Exit code 1: a token was lost, doubled or out of order.
+//
+// With BESIDE that many more streams with large events run, which are not measured: in turns their
+// readers read, and stall. Both kinds of turns have the same load, so what differs between the two
+// lines is what stalling costs the others; the last line is the quotient.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -30,6 +34,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "server/testing/http_client.h"
 #include "server/testing/test_server.h"
 
 namespace kvrm::testing {
@@ -39,6 +44,11 @@ constexpr int64_t kPeriodUs = 250'000;
 constexpr uint32_t kMaxSteps = 4096;
 constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 constexpr std::string_view kText = "\"text\":\"";
+// Of streams beside: small, so that a reader that stalls is cut within a run.
+constexpr int kBesideBufferBytes = 4096;
+constexpr uint64_t kBesideOutboxBytes = 16u << 10;
+constexpr int kPauseMs = 20;
+constexpr int64_t kSilenceUs = 30'000'000;  // then the server has failed
 
 int64_t NowUs() { return SystemClock().NowUs(); }
 
@@ -99,21 +109,33 @@ void RaiseFileLimit() {
   setrlimit(RLIMIT_NOFILE, &files);
 }
 
+struct Load {
+  uint32_t streams = 0;
+  uint32_t tokens = 0;  // of each
+  uint32_t beside = 0;  // more streams, with large events
+  bool stall = false;   // their readers do not read
+};
+
 // The child: serves until it is told to stop by the end of `in`.
-int Serve(uint32_t streams, uint32_t tokens, Shared& shared, int in) {
+int Serve(const Load& load, Shared& shared, int in) {
   SystemClock clock;
   const auto tokenizer = MakeByteTokenizer();
+  const uint32_t all = load.streams + load.beside;
   TestOptions options;
-  options.slots = streams;
-  options.max_seq_tokens = tokens + 16;
-  options.pool_tokens = streams * (tokens + 32);
-  options.max_queued = streams;
-  options.prompt_rows = streams;
+  options.slots = all;
+  options.max_seq_tokens = load.tokens + 16;
+  options.pool_tokens = all * (load.tokens + 32);
+  options.max_queued = all;
+  options.prompt_rows = all;
   options.validate = false;
-  auto engine = MakeEngineOver(options, std::make_unique<PacedExecutor>(streams, shared), clock);
+  auto engine = MakeEngineOver(options, std::make_unique<PacedExecutor>(all, shared), clock);
   ServerConfig config;
   config.port = 0;
-  config.max_connections = streams + 8;
+  config.max_connections = all + 8;
+  if (load.beside > 0) {
+    config.send_buffer_bytes = kBesideBufferBytes;
+    config.max_outbox_bytes = kBesideOutboxBytes;
+  }
   config.log = [](std::string_view) {};
   auto server = Server::Bind(config);
   if (!server.ok()) return 1;
@@ -139,38 +161,26 @@ struct Stream {
 
 class Client {
  public:
-  Client(uint32_t streams, uint32_t tokens, const Shared& shared)
-      : shared_(shared), tokens_(tokens), epoll_(epoll_create1(0)), streams_(streams) {}
+  Client(const Load& load, const Shared& shared)
+      : shared_(shared),
+        load_(load),
+        epoll_(epoll_create1(0)),
+        streams_(load.streams),
+        beside_(load.beside, -1) {}
   ~Client() {
     for (Stream& stream : streams_) close(stream.fd);
+    for (const int fd : beside_) close(fd);
     close(epoll_);
   }
 
   bool Connect() {
-    const std::string body = R"({"prompt":"x","temperature":0,"stream":true,"ignore_eos":true,)"
-                             R"("max_tokens":)" +
-                             std::to_string(tokens_) + "}";
-    const std::string request =
-        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
-        "application/json\r\nContent-Length: " +
-        std::to_string(body.size()) + "\r\n\r\n" + body;
+    for (int& fd : beside_) {
+      fd = Open(kBesideBufferBytes, R"(,"logprobs":20)");
+      if (fd < 0) return false;
+    }
     for (size_t i = 0; i < streams_.size(); ++i) {
-      const int fd = streams_[i].fd = socket(AF_INET, SOCK_STREAM, 0);
-      sockaddr_in address{};
-      address.sin_family = AF_INET;
-      address.sin_port = htons(static_cast<uint16_t>(shared_.port));
-      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-      if (fd < 0 || connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
-          send(fd, request.data(), request.size(), MSG_NOSIGNAL) !=
-              static_cast<ssize_t>(request.size())) {
-        std::perror("connect");
-        return false;
-      }
-      fcntl(fd, F_SETFL, O_NONBLOCK);
-      epoll_event event{};
-      event.events = EPOLLIN;
-      event.data.u64 = i;
-      epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event);
+      streams_[i].fd = Open(0, "");
+      if (streams_[i].fd < 0 || !Watch(streams_[i].fd, i)) return false;
     }
     return true;
   }
@@ -178,9 +188,14 @@ class Client {
   // Until every stream has ended. False: one of them ended early, or nothing came for 30 s.
   bool Read() {
     std::vector<epoll_event> events(1024);
+    int64_t heard_us = NowUs();
     for (size_t done = 0; done < streams_.size();) {
-      const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 30'000);
-      if (count <= 0 && errno != EINTR) return false;
+      const int count =
+          epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), kPauseMs);
+      if (count > 0) heard_us = NowUs();
+      if ((count < 0 && errno != EINTR) || NowUs() - heard_us > kSilenceUs) return false;
+      // Between two beats, so that reading them delays nothing that is measured.
+      if (count == 0 && !load_.stall) ReadBeside();
       for (int i = 0; i < count; ++i) {
         Stream& stream = streams_[events[static_cast<size_t>(i)].data.u64];
         if (!ReadSome(stream)) return false;
@@ -191,13 +206,56 @@ class Client {
       }
     }
     return std::all_of(streams_.begin(), streams_.end(),
-                       [this](const Stream& stream) { return stream.tokens == tokens_; });
+                       [this](const Stream& stream) { return stream.tokens == load_.tokens; });
   }
 
   std::vector<int64_t>& delays_us() { return delays_us_; }
   uint64_t out_of_order() const { return out_of_order_; }
 
  private:
+  // A connection on which a stream was asked for; -1: there is none.
+  int Open(int receive_buffer_bytes, const std::string& fields) const {
+    const std::string body = R"({"prompt":"x","temperature":0,"stream":true,"ignore_eos":true,)"
+                             R"("max_tokens":)" +
+                             std::to_string(load_.tokens) + fields + "}";
+    const std::string request =
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+        "application/json\r\nContent-Length: " +
+        std::to_string(body.size()) + "\r\n\r\n" + body;
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (receive_buffer_bytes > 0) {
+      setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof(receive_buffer_bytes));
+    }
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(shared_.port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (fd < 0 || connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
+        send(fd, request.data(), request.size(), MSG_NOSIGNAL) !=
+            static_cast<ssize_t>(request.size())) {
+      std::perror("connect");
+      close(fd);
+      return -1;
+    }
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    return fd;
+  }
+
+  bool Watch(int fd, size_t index) const {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = index;
+    return epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0;
+  }
+
+  void ReadBeside() const {
+    char bytes[16'384];
+    for (const int fd : beside_) {
+      while (recv(fd, bytes, sizeof(bytes), 0) > 0) {
+      }
+    }
+  }
+
   bool ReadSome(Stream& stream) {
     char bytes[16'384];
     const ssize_t got = recv(stream.fd, bytes, sizeof(bytes), 0);
@@ -235,9 +293,10 @@ class Client {
   }
 
   const Shared& shared_;
-  const uint32_t tokens_;
+  const Load load_;
   const int epoll_;
   std::vector<Stream> streams_;
+  std::vector<int> beside_;  // their connections
   std::vector<int64_t> delays_us_;
   uint64_t out_of_order_ = 0;
 };
@@ -251,41 +310,108 @@ double PeakMib(pid_t pid) {
   return 0;
 }
 
-int Main(uint32_t num_streams, uint32_t seconds) {
-  RaiseFileLimit();
-  const auto tokens = static_cast<uint32_t>(seconds * 1'000'000 / kPeriodUs);
+// The value of a series of /metrics; 0 when it is not there.
+double MetricOf(uint16_t port, const std::string& series) {
+  const std::string text = Get(port, "/metrics").body;
+  const size_t at = text.find("\n" + series + " ");
+  return at == std::string::npos ? 0 : std::strtod(text.c_str() + at + series.size() + 2, nullptr);
+}
+
+struct Outcome {
+  bool whole = false;  // each stream got each token, in order
+  std::vector<int64_t> delays_us;
+  uint64_t out_of_order = 0;
+  double peak_mib = 0;
+  double streams_cut = 0;  // because their reader stalled
+};
+
+Outcome RunLoad(const Load& load) {
+  Outcome outcome;
   void* memory =
       mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   Shared& shared = *static_cast<Shared*>(memory);
   int ends[2];
-  if (memory == MAP_FAILED || pipe(ends) != 0) return 1;
+  if (memory == MAP_FAILED || pipe(ends) != 0) return outcome;
   const pid_t child = fork();
   if (child == 0) {
     close(ends[1]);
-    std::_Exit(Serve(num_streams, tokens, shared, ends[0]));
+    std::_Exit(Serve(load, shared, ends[0]));
   }
   close(ends[0]);
   while (shared.port == 0 && waitpid(child, nullptr, WNOHANG) == 0) usleep(1000);
-  Client client(num_streams, tokens, shared);
-  const bool whole = client.Connect() && client.Read();
-  const double peak_mib = PeakMib(child);
+  {
+    Client client(load, shared);
+    outcome.whole = client.Connect() && client.Read();
+    outcome.delays_us = std::move(client.delays_us());
+    outcome.out_of_order = client.out_of_order();
+    outcome.peak_mib = PeakMib(child);
+    outcome.streams_cut =
+        MetricOf(static_cast<uint16_t>(shared.port), "kvrm_outbox_overflow_total{bound=\"bytes\"}");
+  }
   close(ends[1]);
   waitpid(child, nullptr, 0);
-  auto& delays = client.delays_us();
-  std::sort(delays.begin(), delays.end());
-  const auto at = [&](double part) {
-    if (delays.empty()) return 0.0;
-    const auto rank = static_cast<size_t>(part * static_cast<double>(delays.size() - 1));
-    return static_cast<double>(delays[rank]) / 1000;
-  };
+  munmap(memory, sizeof(Shared));
+  outcome.whole = outcome.whole && outcome.out_of_order == 0 &&
+                  outcome.delays_us.size() == uint64_t{load.streams} * load.tokens;
+  std::sort(outcome.delays_us.begin(), outcome.delays_us.end());
+  return outcome;
+}
+
+double DelayMs(const Outcome& outcome, double part) {
+  if (outcome.delays_us.empty()) return 0;
+  const auto rank = static_cast<size_t>(part * static_cast<double>(outcome.delays_us.size() - 1));
+  return static_cast<double>(outcome.delays_us[rank]) / 1000;
+}
+
+void Print(const Load& load, const Outcome& outcome) {
+  std::printf("{\"streams\":%u,\"tokens_each\":%u,", load.streams, load.tokens);
+  if (load.beside > 0) {
+    std::printf("\"beside\":%u,\"stalled\":%s,\"cut\":%.0f,", load.beside,
+                load.stall ? "true" : "false", outcome.streams_cut);
+  }
   std::printf(
-      "{\"streams\":%u,\"tokens_each\":%u,\"events\":%zu,\"out_of_order\":%llu,"
+      "\"events\":%zu,\"out_of_order\":%llu,"
       "\"delay_ms\":{\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f,\"max\":%.1f},"
       "\"server_peak_mib\":%.1f}\n",
-      num_streams, tokens, delays.size(), static_cast<unsigned long long>(client.out_of_order()),
-      at(0.5), at(0.9), at(0.99), at(1), peak_mib);
-  const bool each = delays.size() == uint64_t{num_streams} * tokens;
-  return whole && each && client.out_of_order() == 0 ? 0 : 1;
+      outcome.delays_us.size(), static_cast<unsigned long long>(outcome.out_of_order),
+      DelayMs(outcome, 0.5), DelayMs(outcome, 0.9), DelayMs(outcome, 0.99), DelayMs(outcome, 1),
+      outcome.peak_mib);
+}
+
+// Turns of both kinds, one after the other: what the machine does besides falls on both.
+int CompareStalls(Load load) {
+  constexpr int kRounds = 2;
+  Outcome sums[2];
+  bool whole = true;
+  for (int turn = 0; turn < 2 * kRounds; ++turn) {
+    load.stall = turn % 2 == 1;
+    const Outcome outcome = RunLoad(load);
+    whole = whole && outcome.whole && outcome.streams_cut == (load.stall ? load.beside : 0);
+    Outcome& sum = sums[load.stall ? 1 : 0];
+    sum.delays_us.insert(sum.delays_us.end(), outcome.delays_us.begin(), outcome.delays_us.end());
+    sum.peak_mib = std::max(sum.peak_mib, outcome.peak_mib);
+    sum.streams_cut += outcome.streams_cut;
+  }
+  for (const bool stall : {false, true}) {
+    Outcome& sum = sums[stall ? 1 : 0];
+    std::sort(sum.delays_us.begin(), sum.delays_us.end());
+    load.stall = stall;
+    Print(load, sum);
+  }
+  std::printf("{\"p99_stalled_over_reading\":%.3f}\n",
+              DelayMs(sums[1], 0.99) / DelayMs(sums[0], 0.99));
+  return whole ? 0 : 1;
+}
+
+int Main(uint32_t num_streams, uint32_t seconds, uint32_t beside) {
+  RaiseFileLimit();
+  const Load load{.streams = num_streams,
+                  .tokens = static_cast<uint32_t>(seconds * 1'000'000 / kPeriodUs),
+                  .beside = beside};
+  if (beside > 0) return CompareStalls(load);
+  const Outcome outcome = RunLoad(load);
+  Print(load, outcome);
+  return outcome.whole ? 0 : 1;
 }
 
 }  // namespace
@@ -295,5 +421,5 @@ int main(int argc, char** argv) {
   const auto number = [&](int i, long otherwise) {
     return static_cast<uint32_t>(argc > i ? std::strtol(argv[i], nullptr, 10) : otherwise);
   };
-  return kvrm::testing::Main(number(1, 4000), number(2, 60));
+  return kvrm::testing::Main(number(1, 4000), number(2, 60), number(3, 0));
 }
