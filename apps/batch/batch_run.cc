@@ -5,6 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/retry_memory.h"
+
 namespace kvrm::cli {
 namespace {
 
@@ -130,8 +132,9 @@ Status BatchRun::Submit(Pending pending, BatchOutput& output) {
   return Ok();
 }
 
-void BatchRun::OnOutput(Generation& generation) {
-  if (generation.complete() && open_.contains(&generation)) finished_.push_back(&generation);
+void BatchRun::OnOutput(Generation& generation) noexcept {
+  if (!generation.complete() || !open_.contains(&generation)) return;
+  RetryUntilMemory([&] { finished_.push_back(&generation); });
 }
 
 Status BatchRun::WriteFinished(BatchOutput& output) {
@@ -139,7 +142,8 @@ Status BatchRun::WriteFinished(BatchOutput& output) {
     const auto node = open_.extract(key);
     if (node.empty()) continue;
     Generation& generation = *node.mapped().generation;
-    const std::optional<ApiError> error = generation.error();
+    const std::optional<ApiError> error =
+        generation.dropped() ? OutOfMemoryError() : generation.error();
     const std::string body = error ? ErrorBody(*error) : generation.TakeOutput();
     service_.Release(generation);
     // The engine was stopped: a later run answers it.

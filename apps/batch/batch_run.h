@@ -50,7 +50,7 @@ class BatchRun final : private GenerationListener {
     BatchRequest request;
   };
 
-  void OnOutput(Generation& generation) override;
+  void OnOutput(Generation& generation) noexcept override;
   Status Fill(BatchInput& input, BatchOutput& output);
   Status TakeLine(const BatchInput::Line& line, BatchOutput& output);
   Status Submit(Pending pending, BatchOutput& output);

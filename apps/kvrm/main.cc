@@ -139,6 +139,8 @@ int Run(std::vector<std::string> words) {
 int main(int argc, char** argv) {
   // A reader that went away (`kvrm generate | head`) shows as a failed write, not as a signal.
   std::signal(SIGPIPE, SIG_IGN);
+  // So does a file that may not grow further (`ulimit -f`): as a full disk.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     const int code = kvrm::cli::Run(std::vector<std::string>(argv + 1, argv + argc));
     const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;

@@ -120,6 +120,7 @@ struct Engine::State {
   void SampleRows();
   void Publish();
 
+  void AcceptOrFail(Event& event);
   void Accept(Event& event);
   void Cancel(RequestId id);
   void CancelAll();

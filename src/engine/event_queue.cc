@@ -1,7 +1,10 @@
 #include "engine/event_queue.h"
 
+#include <new>
 #include <string>
 #include <utility>
+
+#include "base/retry_memory.h"
 
 namespace kvrm {
 
@@ -14,19 +17,20 @@ Result<RequestId> EventQueue::PushSubmit(GenerateRequest request, int64_t now_us
       return NoRoom("the queue holds " + std::to_string(waiting_) +
                     " waiting requests, and max_queued is " + std::to_string(max_waiting_));
     }
-    ++waiting_;
-    id = RequestId{++last_id_};
+    id = RequestId{last_id_ + 1};
     events_.push_back({Event::Kind::kSubmit, id, std::move(request), now_us});
+    ++last_id_;
+    ++waiting_;
   }
   arrived_.notify_one();
   return id;
 }
 
 void EventQueue::PushCancel(RequestId id) {
-  {
+  RetryUntilMemory([&] {
     const std::lock_guard lock(mutex_);
     events_.push_back({.kind = Event::Kind::kCancel, .id = id});
-  }
+  });
   arrived_.notify_one();
 }
 
@@ -67,7 +71,11 @@ void EventQueue::Wait() {
 void EventQueue::WaitOrIdle(std::chrono::microseconds timeout) {
   std::unique_lock lock(mutex_);
   if (arrived_.wait_for(lock, timeout, [this] { return stop_ || !events_.empty(); })) return;
-  events_.push_back({.kind = Event::Kind::kIdle});
+  try {
+    events_.push_back({.kind = Event::Kind::kIdle});
+  } catch (const std::bad_alloc&) {
+    return;  // the next wait asks again
+  }
 }
 
 }  // namespace kvrm

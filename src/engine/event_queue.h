@@ -32,7 +32,7 @@ class EventQueue {
 
   // Error kNoRoom: `max_waiting` requests wait already. kUnavailable: the engine is stopping.
   Result<RequestId> PushSubmit(GenerateRequest request, int64_t now_us);
-  void PushCancel(RequestId id);
+  void PushCancel(RequestId id);  // is never lost, whatever memory there is
   void PushIdle();
   void PushStop();
 

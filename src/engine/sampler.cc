@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/retry_memory.h"
 
 namespace kvrm {
 namespace {
@@ -416,7 +417,7 @@ void Sampler::State::ReportLogprobs(const View& raw, uint32_t num_top, Sample* s
   sample->logprob = logprob(raw.logits[sample->id]);
   const uint32_t count = num_top == 0 ? 0 : GatherTop(raw, std::min(num_top, vocab));
   std::sort(candidates.begin(), candidates.begin() + count, Better);
-  sample->top.reserve(count);
+  RetryUntilMemory([&] { sample->top.reserve(count); });
   for (uint32_t i = 0; i < count; ++i) {
     sample->top.push_back({candidates[i].id, logprob(candidates[i].logit)});
   }

@@ -1,9 +1,11 @@
 // The step: plan, edit, commit, move, run, sample, publish. Nothing is visible before the commit;
 // until then a step can be rolled back as if it had never been planned.
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
+#include "base/retry_memory.h"
 #include "engine/engine_state.h"
 #include "transport/page_copies.h"
 
@@ -65,7 +67,7 @@ bool Engine::State::DrainEvents() {
     if (recorder != nullptr) RecordEvent(event);
     switch (event.kind) {
       case Event::Kind::kSubmit:
-        Accept(event);
+        AcceptOrFail(event);
         break;
       case Event::Kind::kCancel:
         Cancel(event.id);
@@ -111,6 +113,24 @@ void Engine::State::NoteStepBegin() {
   if (recorder != nullptr) recorder->Step(now_us);
 }
 
+// Memory that is refused here costs this request alone.
+void Engine::State::AcceptOrFail(Event& event) {
+  ++metrics.requests_submitted;
+  try {
+    return Accept(event);
+  } catch (const std::bad_alloc&) {
+    live.erase(event.id);
+  }
+  ++metrics.requests_failed;
+  events.NoLongerWaiting(1);
+  if (recorder != nullptr) recorder->End(event.id, StopReason::kError);
+  FinishEvent finish;
+  finish.reason = StopReason::kError;
+  finish.message = "out of memory";  // short enough to need none itself
+  event.request.sink->OnFinish(event.id, finish);
+}
+
+// Throws std::bad_alloc with the request half known; its sink is still to be read from `event`.
 void Engine::State::Accept(Event& event) {
   auto request = std::make_unique<LiveRequest>();
   request->id = event.id;
@@ -123,7 +143,6 @@ void Engine::State::Accept(Event& event) {
   request->max_tokens = request->prompt_tokens + (request->request.generate ? output : 0);
   request->submit_us = event.submit_us;
   tidy = tidying = false;
-  ++metrics.requests_submitted;
   const LiveRequest& accepted = *live.emplace(event.id, std::move(request)).first->second;
   if (!WaitsForItsTwin(accepted)) Queue(accepted, Scheduler::Place::kLast);
 }
@@ -148,7 +167,8 @@ bool Engine::State::WaitsForItsTwin(const LiveRequest& request) {
 void Engine::State::ReleaseForks(LiveRequest& request) {
   for (auto id = request.forks.rbegin(); id != request.forks.rend(); ++id) {
     const auto found = live.find(*id);
-    if (found != live.end()) Queue(*found->second, Scheduler::Place::kFirst);
+    if (found == live.end()) continue;
+    RetryUntilMemory([&] { Queue(*found->second, Scheduler::Place::kFirst); });
   }
   request.forks.clear();
 }
@@ -293,7 +313,8 @@ void Engine::State::NotePlan() {
     request.admitted_us = step_begin_us;
     latencies.queued.Add(step_begin_us - request.submit_us);
     request.cached_tokens = scheduler.num_cached_tokens(id);
-    request.tokens.reserve(request.max_tokens);  // so that decoding does not allocate
+    // So that decoding does not allocate.
+    RetryUntilMemory([&] { request.tokens.reserve(request.max_tokens); });
     ++no_longer_waiting;
   }
   events.NoLongerWaiting(no_longer_waiting);

@@ -1,6 +1,7 @@
 #include "sched/scheduler.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/check.h"
 #include "sched/scheduler_state.h"
@@ -92,8 +93,14 @@ void Scheduler::Add(RequestId id, uint32_t num_tokens, int32_t priority, uint32_
                                 .num_known = num_tokens,
                                 .prompt_end = num_tokens,
                                 .scored_rows = scored_rows});
-  s.index.emplace(id, entry);
-  s.unchecked.push_back(id);
+  try {
+    s.index.emplace(id, entry);
+    s.unchecked.push_back(id);
+  } catch (const std::bad_alloc&) {  // as if it had not been called
+    s.index.erase(id);
+    s.queue.erase(entry);
+    throw;
+  }
 }
 
 void Scheduler::Remove(RequestId id, Pager& pager) {

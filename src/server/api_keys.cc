@@ -71,6 +71,8 @@ bool EqualInConstantTime(std::string_view secret, std::string_view presented) {
 }
 
 std::optional<uint32_t> ApiKeys::Find(std::string_view presented) const {
+  // Comparing with each of many keys takes a while, and a header may be long.
+  if (presented.size() > kMaxSecretBytes) return std::nullopt;
   uint32_t found = 0;  // index + 1
   for (uint32_t i = 0; i < keys_.size(); ++i) {
     const auto equal = static_cast<uint32_t>(EqualInConstantTime(keys_[i].secret, presented));

@@ -1,8 +1,10 @@
 #include "server/generation.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/check.h"
+#include "base/retry_memory.h"
 
 namespace kvrm {
 namespace {
@@ -17,42 +19,42 @@ uint64_t CountCharacters(std::string_view utf8) {
 
 }  // namespace
 
+// No event is lost, or its answer would never end: for lack of memory the engine waits.
+template <class Fill>
+void Generation::Sink::Send(const Fill& fill) {
+  RetryUntilMemory([&] {
+    MailboxEvent mail;
+    mail.generation = generation;
+    mail.choice = index;
+    fill(mail);
+    mailbox->Append(std::move(mail));
+  });
+}
+
 void Generation::Sink::OnPromptToken(RequestId, const PromptTokenEvent& event) {
-  MailboxEvent mail;
-  mail.generation = generation;
-  mail.choice = index;
-  mail.token = event.token;
-  mail.prompt_index = event.index;
-  mail.rank = event.rank;
-  mail.logprob = event.logprob;
-  mail.top = *event.top;
-  mailbox->Append(std::move(mail));
+  Send([&](MailboxEvent& mail) {
+    mail.token = event.token;
+    mail.prompt_index = event.index;
+    mail.rank = event.rank;
+    mail.logprob = event.logprob;
+    mail.top = *event.top;
+  });
 }
 
 void Generation::Sink::OnToken(RequestId, const TokenEvent& event) {
-  MailboxEvent mail;
-  mail.generation = generation;
-  mail.choice = index;
-  mail.token = event.token;
-  mail.logprob = event.logprob;
-  if (event.top != nullptr) mail.top = *event.top;
-  mailbox->Append(std::move(mail));
+  Send([&](MailboxEvent& mail) {
+    mail.token = event.token;
+    mail.logprob = event.logprob;
+    if (event.top != nullptr) mail.top = *event.top;
+  });
 }
 
 void Generation::Sink::OnProgress(RequestId, const PromptProgress& progress) {
-  MailboxEvent mail;
-  mail.generation = generation;
-  mail.choice = index;
-  mail.progress = progress;
-  mailbox->Append(std::move(mail));
+  Send([&](MailboxEvent& mail) { mail.progress = progress; });
 }
 
 void Generation::Sink::OnFinish(RequestId, const FinishEvent& event) {
-  MailboxEvent mail;
-  mail.generation = generation;
-  mail.choice = index;
-  mail.finish = std::make_unique<FinishEvent>(event);
-  mailbox->Append(std::move(mail));
+  Send([&](MailboxEvent& mail) { mail.finish = std::make_unique<FinishEvent>(event); });
 }
 
 Generation::Generation(PreparedRequest prepared, ResponseHead head, const Tokenizer& tokenizer,
@@ -103,12 +105,12 @@ GenerateRequest Generation::EngineRequest(uint32_t index, uint32_t max_seq_token
   return request;
 }
 
-void Generation::Opened(uint32_t index) {
+void Generation::Opened(uint32_t index) noexcept {
   choices_[index]->open = true;
   ++num_open_;
 }
 
-void Generation::NotTaken(uint32_t index) {
+void Generation::NotTaken(uint32_t index) noexcept {
   choices_[index]->open = false;
   --num_open_;
 }
@@ -116,6 +118,7 @@ void Generation::NotTaken(uint32_t index) {
 Generation::Next Generation::Apply(const MailboxEvent& event) {
   Choice& choice = *choices_[event.choice];
   KVRM_CHECK(choice.open, "no event comes after OnFinish");
+  sound_bytes_ = output_.size();
   if (event.progress) {
     if (complete_) return Next::kGoOn;
     format_->Progress(output_, event.choice, *event.progress);
@@ -302,9 +305,9 @@ ChoiceResult Generation::ResultOf(const Choice& choice) const {
 }
 
 void Generation::Complete() {
-  complete_ = true;
   if (stream()) {
     format_->End(output_, Totals());
+    complete_ = true;
     return;
   }
   if (prepared_.request.prompt_logprobs) {
@@ -324,30 +327,48 @@ void Generation::Complete() {
     results.back().text = std::move(choice->text);
   }
   output_ = format_->Whole(results, Totals());
+  complete_ = true;
 }
 
-bool Generation::Expire() {
+bool Generation::Expire() noexcept {
   if (complete_) return true;
-  if (!any_token) {
-    Fail({408, "the request's timeout passed before its first token", "timeout_error", "timeout",
-          "timeout"});
-    return false;
-  }
-  expired_ = true;
-  return true;
+  expired_ = any_token;
+  if (any_token) return true;
+  FailWith([] {
+    return ApiError{408, "the request's timeout passed before its first token", "timeout_error",
+                    "timeout", "timeout"};
+  });
+  return false;
 }
 
 // A stream that has begun ends with an error event; anything else is answered with the status.
-void Generation::Fail(ApiError error) {
+void Generation::Fail(const ApiError& error) noexcept {
+  FailWith([&]() -> const ApiError& { return error; });
+}
+
+template <class Make>
+void Generation::FailWith(const Make& make) noexcept {
   if (complete_) return;
-  complete_ = true;
-  failed_ = true;
-  if (stream() && any_output_) {
-    format_->Fail(output_, error);
-    return;
+  complete_ = failed_ = true;
+  try {
+    if (stream() && any_output_) return format_->Fail(output_, make());
+    output_.clear();
+    error_ = make();
+  } catch (const std::bad_alloc&) {
+    Drop();
   }
+}
+
+void Generation::Drop() noexcept {
+  complete_ = failed_ = dropped_ = true;
   output_.clear();
-  error_ = std::move(error);
+  error_.reset();
+}
+
+void Generation::OnOutOfMemory(const MailboxEvent& event) noexcept {
+  if (event.finish != nullptr && choices_[event.choice]->open) NotTaken(event.choice);
+  output_.resize(std::min(output_.size(), sound_bytes_));  // half an event is none
+  FailWith(OutOfMemoryError);
 }
 
 std::string Generation::TakeOutput() {

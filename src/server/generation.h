@@ -30,7 +30,7 @@ class Generation;
 class GenerationListener {
  public:
   virtual ~GenerationListener() = default;
-  virtual void OnOutput(Generation& generation) = 0;
+  virtual void OnOutput(Generation& generation) noexcept = 0;
 };
 
 // A request ready to be submitted: tokens, not text.
@@ -55,10 +55,10 @@ class Generation {
   // The engine's view of choice `index`; its sink is this generation's.
   GenerateRequest EngineRequest(uint32_t index, uint32_t max_seq_tokens, uint64_t seed) const;
   // Choice `index` is being submitted: its events may already be in the mailbox.
-  void Opened(uint32_t index);
+  void Opened(uint32_t index) noexcept;
   void SetRequestId(uint32_t index, RequestId id) { choices_[index]->request_id = id; }
   // The engine did not take it after all.
-  void NotTaken(uint32_t index);
+  void NotTaken(uint32_t index) noexcept;
 
   // ---- events, in the order of the mailbox
   enum class Next : uint8_t { kGoOn, kCancelChoice, kCancelAll };
@@ -69,14 +69,21 @@ class Generation {
   void StreamBegan() { any_output_ = true; }
   // Its time is up. True: what it has is its answer, which ends when its open choices, to be
   // cancelled by the caller, have ended; false: there is nothing yet, it has failed with 408.
-  bool Expire();
-  // The service shuts down, or the outbox overflowed: the answer ends with `error`.
-  void Fail(ApiError error);
+  bool Expire() noexcept;
+  // The answer ends with `error`; when there is no memory even for that, it is dropped.
+  void Fail(const ApiError& error) noexcept;
+  // It ends without a word: nobody waits any more, or there is no memory for one.
+  void Drop() noexcept;
+  // Applying `event` threw std::bad_alloc: the answer ends, and its choices are to be cancelled.
+  void OnOutOfMemory(const MailboxEvent& event) noexcept;
 
   // ---- what the connection reads
   bool stream() const { return prepared_.request.stream; }
   int64_t timeout_us() const { return prepared_.request.timeout_us; }  // 0 = none
+  std::optional<uint64_t> seed() const { return prepared_.request.seed; }
   bool failed() const { return failed_; }
+  // Failed without a word for its client, whose connection is all that can be closed.
+  bool dropped() const { return dropped_; }
   // No event will come any more.
   bool engine_done() const { return num_open_ == 0; }
   // Nothing will be appended any more.
@@ -107,6 +114,8 @@ class Generation {
     void OnToken(RequestId id, const TokenEvent& event) override;
     void OnProgress(RequestId id, const PromptProgress& progress) override;
     void OnFinish(RequestId id, const FinishEvent& event) override;
+    template <class Fill>
+    void Send(const Fill& fill);
     Generation* generation = nullptr;
     Mailbox* mailbox = nullptr;
     uint32_t index = 0;
@@ -142,6 +151,8 @@ class Generation {
   void EmitFinish(Choice& choice, uint32_t index);
   ChoiceResult ResultOf(const Choice& choice) const;
   void Complete();
+  template <class Make>
+  void FailWith(const Make& make) noexcept;
   bool IsEndToken(TokenId id) const;
   Usage UsageOf(const Choice& choice) const;
   Timings TimingsOf(const Choice& choice) const;
@@ -159,10 +170,12 @@ class Generation {
   uint32_t num_open_ = 0;
   uint32_t num_unfinished_ = 0;
   std::string output_;
+  size_t sound_bytes_ = 0;   // of output_, before the event being applied
   bool any_output_ = false;  // of a stream: some of it may have been sent
   bool expired_ = false;     // its time is up
   bool complete_ = false;
   bool failed_ = false;
+  bool dropped_ = false;
   std::optional<ApiError> error_;
 };
 

@@ -6,8 +6,10 @@
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <future>
+#include <new>
 #include <utility>
 
+#include "base/retry_memory.h"
 #include "server/http_error.h"
 #include "server/http_session.h"
 #include "server/text_routes.h"
@@ -22,6 +24,7 @@ constexpr int kListenBacklog = 4096;
 constexpr uint32_t kRefusalsAtOnce = 32;  // connections over the limit that are told so
 constexpr uint32_t kReservedFiles = 64 + kRefusalsAtOnce;  // descriptors for all else
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
+constexpr auto kMemoryPause = std::chrono::milliseconds(1);
 constexpr auto kTickPeriod = std::chrono::seconds(1);
 constexpr auto kLeastTickPeriod = std::chrono::milliseconds(5);
 constexpr auto kDrainGrace = std::chrono::seconds(1);  // to write the last error events
@@ -89,9 +92,20 @@ Status HttpServer::Listen() {
 }
 
 void HttpServer::StartThreads() {
-  Accept();
-  ScheduleTick();
-  thread_ = std::thread([this] { io_.run(); });
+  thread_ = std::thread([this] { RunIo(); });
+}
+
+void HttpServer::RunIo() {
+  for (;;) {
+    try {
+      if (!stopping_ && !accepting_) Accept();
+      if (!stopping_ && !ticking_) ScheduleTick();
+      io_.run();
+      return;
+    } catch (const std::bad_alloc&) {
+      std::this_thread::sleep_for(kMemoryPause);
+    }
+  }
 }
 
 void HttpServer::Attach(std::function<std::unique_ptr<Service>(std::function<void()> wake)> make) {
@@ -107,8 +121,10 @@ void HttpServer::Attach(std::function<std::unique_ptr<Service>(std::function<voi
 }
 
 void HttpServer::Wake() {
-  net::post(io_, [this] {
-    if (service_ != nullptr) service_->Dispatch();
+  RetryUntilMemory([this] {
+    net::post(io_, [this] {
+      if (service_ != nullptr) service_->Dispatch();
+    });
   });
 }
 
@@ -139,8 +155,10 @@ void HttpServer::Stop() {
 // ---- accepting
 void HttpServer::Accept() {
   acceptor_.async_accept([this](const boost::system::error_code& ec, Tcp::socket socket) {
+    accepting_ = false;
     OnAccept(ec, std::move(socket));
   });
+  accepting_ = true;
 }
 
 void HttpServer::OnAccept(const boost::system::error_code& ec, Tcp::socket socket) {
@@ -149,11 +167,22 @@ void HttpServer::OnAccept(const boost::system::error_code& ec, Tcp::socket socke
     // Out of descriptors or memory: the waiting connections stay in the backlog for a moment.
     accept_pause_.expires_after(kAcceptPause);
     accept_pause_.async_wait([this](const boost::system::error_code& paused) {
+      accepting_ = false;
       if (!paused) Accept();
     });
+    accepting_ = true;
     return;
   }
   ++counters_.connections_accepted;
+  try {
+    Admit(std::move(socket));
+  } catch (const std::bad_alloc&) {
+    ++counters_.connections_refused;
+  }
+  Accept();
+}
+
+void HttpServer::Admit(Tcp::socket socket) {
   boost::system::error_code ignored;
   socket.set_option(Tcp::no_delay(true), ignored);
   // A peer that vanished without a word, while its answer waits in the queue, is found out.
@@ -165,45 +194,55 @@ void HttpServer::OnAccept(const boost::system::error_code& ec, Tcp::socket socke
   const size_t open = sessions_.size();
   if (open >= config_.max_connections) ++counters_.connections_refused;
   // Far over the limit there is not even room to say no.
-  if (open < config_.max_connections + kRefusalsAtOnce) {
-    const auto session = std::make_shared<HttpSession>(*this, std::move(socket));
-    sessions_.insert(session.get());
-    counters_.connections = sessions_.size();
-    if (open < config_.max_connections) {
-      session->Start();
-    } else {
-      session->StartRefused();
-    }
+  if (open >= config_.max_connections + kRefusalsAtOnce) return;
+  const auto session = std::make_shared<HttpSession>(*this, std::move(socket));
+  sessions_.insert(session.get());
+  counters_.connections = sessions_.size();
+  if (open < config_.max_connections) {
+    session->Start();
+  } else {
+    session->StartRefused();
   }
-  Accept();
 }
 
 // ---- sessions
-void HttpServer::Prepare(Api api, std::optional<uint32_t> key, std::string body,
-                         std::function<void(Prepared)> done) {
-  net::post(preparing_, [this, api, key, body = std::move(body), done = std::move(done)]() mutable {
-    auto parsed = ParseRequest(api, body, config_.defaults);
-    body = {};
-    Prepared result;
-    if (auto* error = std::get_if<ApiError>(&parsed)) {
-      result = std::move(*error);
-    } else {
-      const Caller caller =
-          key ? Caller{.tenant = *key + 1, .max_priority = keys_[*key].max_priority} : Caller();
-      result = service_->Prepare(std::move(std::get<ParsedRequest>(parsed)), caller);
+// The result is told of, whatever memory there is: who waits for it would wait for ever.
+template <class Result, class Make>
+void HttpServer::Compute(net::thread_pool& pool, std::string body, std::function<void(Result)> done,
+                         Make make) {
+  auto job = std::make_shared<Job<Result>>();
+  job->body = std::move(body);
+  job->done = std::move(done);
+  net::post(pool, [this, job, make] {
+    try {
+      job->result = make(job->body);
+    } catch (const std::bad_alloc&) {
+      RetryUntilMemory([&] { job->result = OutOfMemoryError(); });
     }
-    net::post(io_, [done = std::move(done), result = std::move(result)]() mutable {
-      done(std::move(result));
-    });
+    job->body = {};
+    RetryUntilMemory([&] { net::post(io_, [job] { job->done(std::move(*job->result)); }); });
   });
 }
 
+void HttpServer::Prepare(Api api, std::optional<uint32_t> key, std::string body,
+                         std::function<void(Prepared)> done) {
+  Compute(preparing_, std::move(body), std::move(done),
+          [this, api, key](std::string& text) { return Prepare(api, key, text); });
+}
+
+HttpServer::Prepared HttpServer::Prepare(Api api, std::optional<uint32_t> key,
+                                         std::string& body) const {
+  auto parsed = ParseRequest(api, body, config_.defaults);
+  body = {};
+  if (auto* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
+  const Caller caller =
+      key ? Caller{.tenant = *key + 1, .max_priority = keys_[*key].max_priority} : Caller();
+  return service_->Prepare(std::move(std::get<ParsedRequest>(parsed)), caller);
+}
+
 void HttpServer::Convert(Route route, std::string body, std::function<void(Converted)> done) {
-  net::post(converting_, [this, route, body = std::move(body), done = std::move(done)]() mutable {
-    Converted result = kvrm::Convert(route, body, service_->encoder());
-    net::post(io_, [done = std::move(done), result = std::move(result)]() mutable {
-      done(std::move(result));
-    });
+  Compute(converting_, std::move(body), std::move(done), [this, route](std::string& text) {
+    return kvrm::Convert(route, text, service_->encoder());
   });
 }
 
@@ -233,7 +272,7 @@ bool HttpServer::TakeKeySlot(std::optional<uint32_t> key) {
   return true;
 }
 
-void HttpServer::ReturnKeySlot(std::optional<uint32_t> key) {
+void HttpServer::ReturnKeySlot(std::optional<uint32_t> key) noexcept {
   if (key) --key_answers_[*key];
 }
 
@@ -254,12 +293,12 @@ std::string HttpServer::NextRequestId() {
   return "req-" + HexText(Mix64(random_state_ += kMixStep));
 }
 
-void HttpServer::AnswerEnded() {
+void HttpServer::AnswerEnded() noexcept {
   --open_answers_;
   if (open_answers_ == 0 && drained_) EndDrain();
 }
 
-void HttpServer::Remove(HttpSession* session) {
+void HttpServer::Remove(HttpSession* session) noexcept {
   sessions_.erase(session);
   counters_.connections = sessions_.size();
 }
@@ -268,34 +307,50 @@ void HttpServer::ScheduleTick() {
   tick_.expires_after(std::min<std::chrono::milliseconds>(
       kTickPeriod, std::max(kLeastTickPeriod, config_.keep_alive_interval / 4)));
   tick_.async_wait([this](const boost::system::error_code& ec) {
+    ticking_ = false;
     if (ec || stopping_) return;
     const int64_t now_us = SteadyNowUs();
-    if (service_ != nullptr) service_->Tick(now_us);
-    const std::vector<HttpSession*> all(sessions_.begin(), sessions_.end());
-    for (HttpSession* session : all) session->KeepAlive(now_us);
+    if (service_ != nullptr) {
+      service_->Tick(now_us);
+      service_->Expire(now_us);  // in case that the timer was lost
+      ArmDeadline();
+    }
+    for (HttpSession* session : Sessions()) session->KeepAlive(now_us);
     ScheduleTick();
   });
+  ticking_ = true;
+}
+
+std::vector<HttpSession*> HttpServer::Sessions() const noexcept {
+  std::vector<HttpSession*> all;
+  RetryUntilMemory([&] { all.assign(sessions_.begin(), sessions_.end()); });
+  return all;
 }
 
 // ---- ending
 // Connections are still taken while draining: a new request and a health call get their 503 (B068).
 void HttpServer::BeginDrain() {
   phase_ = ServerPhase::kDraining;
-  const std::vector<HttpSession*> all(sessions_.begin(), sessions_.end());
-  for (HttpSession* session : all) session->CloseIfIdle();
+  for (HttpSession* session : Sessions()) session->CloseIfIdle();
   if (open_answers_ == 0) return EndDrain();
-  drain_timer_.expires_after(config_.drain_timeout);
-  drain_timer_.async_wait([this](const boost::system::error_code& ec) {
-    if (!ec && drained_) OnDrainDeadline();
-  });
+  ArmDrainTimer(config_.drain_timeout, [this] { OnDrainDeadline(); });
 }
 
 void HttpServer::OnDrainDeadline() {
-  drain_timer_.expires_after(kDrainGrace);
-  drain_timer_.async_wait([this](const boost::system::error_code& ec) {
-    if (!ec && drained_) EndDrain();
+  ArmDrainTimer(kDrainGrace, [this] { EndDrain(); });
+  RetryUntilMemory([this] {
+    if (service_ != nullptr) service_->FailAll(NotReadyError(phase_));
   });
-  if (service_ != nullptr) service_->FailAll(NotReadyError(phase_));
+}
+
+template <class Action>
+void HttpServer::ArmDrainTimer(std::chrono::milliseconds time, Action action) {
+  drain_timer_.expires_after(time);
+  RetryUntilMemory([&] {
+    drain_timer_.async_wait([this, action](const boost::system::error_code& ec) {
+      if (!ec && drained_) action();
+    });
+  });
 }
 
 void HttpServer::EndDrain() {
@@ -304,15 +359,14 @@ void HttpServer::EndDrain() {
   if (done) done();
 }
 
-void HttpServer::CloseAll() {
+void HttpServer::CloseAll() noexcept {
   boost::system::error_code ignored;
   acceptor_.close(ignored);
   accept_pause_.cancel();
   tick_.cancel();
   drain_timer_.cancel();
   deadline_timer_.cancel();
-  const std::vector<HttpSession*> all(sessions_.begin(), sessions_.end());
-  for (HttpSession* session : all) session->Close();
+  for (HttpSession* session : Sessions()) session->Close();
 }
 
 // ---- Server
@@ -335,6 +389,15 @@ Result<std::unique_ptr<Server>> Server::Bind(const ServerConfig& config) {
   KVRM_ASSIGN_OR_RETURN(ApiKeys keys, ApiKeys::Load(config.api_keys, config.api_key_file));
   auto state = std::make_unique<State>(complete, std::move(keys));
   KVRM_RETURN_IF_ERROR(state->http.Listen());
+  const uint32_t connections = state->http.config().max_connections;
+  if (connections < config.max_connections) {
+    complete.log(LogLine(complete.log_format,
+                         "at most " + std::to_string(connections) +
+                             " connections are served, not " +
+                             std::to_string(config.max_connections) +
+                             ": raise the limit of open files (ulimit -n) for more",
+                         WallNowUs()));
+  }
   state->http.StartThreads();
   return std::unique_ptr<Server>(new Server(std::move(state)));
 }

@@ -1,5 +1,8 @@
 // Listening socket, I/O thread, connections: everything that sessions share. Private to the folder
 // (it shows Asio). All methods but those marked are called on the I/O thread alone.
+//
+// Memory that is refused ends what the handler at hand was doing (http_session.h); the I/O thread
+// goes on, and takes up again what must always be pending: accepting and the tick.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -62,27 +65,44 @@ class HttpServer {
   void Convert(Route route, std::string body, std::function<void(Converted)> done);
   // Room for large bodies under way; false = none left.
   bool TakeBodyBudget(uint64_t bytes);
-  void ReturnBodyBudget(uint64_t bytes) { pending_body_bytes_ -= bytes; }
+  void ReturnBodyBudget(uint64_t bytes) noexcept { pending_body_bytes_ -= bytes; }
   // Whether one more answer may be under way for `key` (none: always).
   bool TakeKeySlot(std::optional<uint32_t> key);
-  void ReturnKeySlot(std::optional<uint32_t> key);
+  void ReturnKeySlot(std::optional<uint32_t> key) noexcept;
   ApiError KeyBusyError(uint32_t key) const;
   // An answer with a timeout was started.
   void ArmDeadline();
   // An answer is under way from the moment its request is complete until its last byte is written.
   void AnswerBegan() { ++open_answers_; }
-  void AnswerEnded();
-  void Remove(HttpSession* session);
+  void AnswerEnded() noexcept;
+  void Remove(HttpSession* session) noexcept;
 
  private:
+  // What another thread makes for a session: it holds all that telling of it needs.
+  template <class Result>
+  struct Job {
+    std::string body;
+    std::function<void(Result)> done;
+    std::optional<Result> result;
+  };
+  template <class Result, class Make>
+  void Compute(boost::asio::thread_pool& pool, std::string body, std::function<void(Result)> done,
+               Make make);
+  Prepared Prepare(Api api, std::optional<uint32_t> key, std::string& body) const;
+
+  void RunIo();
   void Accept();
+  void Admit(Tcp::socket socket);
   void OnAccept(const boost::system::error_code& ec, Tcp::socket socket);
   void Wake();
   void ScheduleTick();
   void BeginDrain();
   void OnDrainDeadline();
+  template <class Action>
+  void ArmDrainTimer(std::chrono::milliseconds time, Action action);
   void EndDrain();
-  void CloseAll();
+  void CloseAll() noexcept;
+  std::vector<HttpSession*> Sessions() const noexcept;
 
   ServerConfig config_;  // constant after construction
   const ApiKeys keys_;
@@ -105,6 +125,7 @@ class HttpServer {
   uint32_t open_answers_ = 0;
   std::vector<uint32_t> key_answers_;  // [keys] answers under way
   uint64_t random_state_;
+  bool accepting_ = false, ticking_ = false;  // an operation is pending
   bool stopping_ = false;
   std::function<void()> drained_;  // set while draining
 };

@@ -33,13 +33,19 @@ HttpSession::HttpSession(HttpServer& server, HttpServer::Tcp::socket socket)
 
 HttpSession::~HttpSession() = default;
 
-void HttpSession::StartRefused() {
-  BeginRequest({});
-  facts_.keep_alive = false;
-  RespondError(HttpError(503,
-                         "too many connections, at most " +
-                             std::to_string(server_.config().max_connections) + " are served",
-                         "busy"));
+void HttpSession::Start() noexcept {
+  Run([this] { AwaitRequest(); });
+}
+
+void HttpSession::StartRefused() noexcept {
+  Run([this] {
+    BeginRequest({});
+    facts_.keep_alive = false;
+    RespondError(HttpError(503,
+                           "too many connections, at most " +
+                               std::to_string(server_.config().max_connections) + " are served",
+                           "busy"));
+  });
 }
 
 // ---- reading
@@ -141,7 +147,9 @@ void HttpSession::ReadBody() {
     self.stream_.expires_after(self.server_.config().body_timeout);
     self.ReadMoreBody();
   };
-  if (parser_->get().count(http::field::expect) == 0 || parser_->is_done()) {
+  const auto& head = parser_->get();
+  // HTTP/1.0 does not know an answer before the answer.
+  if (head.count(http::field::expect) == 0 || head.version() < 11 || parser_->is_done()) {
     return read(*this, {}, 0);
   }
   stream_.expires_after(server_.config().write_timeout);
@@ -185,7 +193,9 @@ void HttpSession::RefuseBody() {
                          "busy"));
 }
 
-void HttpSession::ReleaseBodyBudget() { server_.ReturnBodyBudget(std::exchange(body_budget_, 0)); }
+void HttpSession::ReleaseBodyBudget() noexcept {
+  server_.ReturnBodyBudget(std::exchange(body_budget_, 0));
+}
 
 // Closing at once while the client still sends would reset the connection and could take the answer
 // with it: say that nothing more comes, and read on for a moment.
@@ -204,11 +214,11 @@ void HttpSession::Linger() {
                           }));
 }
 
-void HttpSession::Close() {
+void HttpSession::Close() noexcept {
   if (state_ == State::kClosed) return;
   const auto self = shared_from_this();
   // While the body is being prepared its room is in use, whether the client is there or not.
-  if (state_ == State::kBody) ReleaseBodyBudget();
+  if (!computing_) ReleaseBodyBudget();
   state_ = State::kClosed;
   ReleaseGeneration();
   stream_.close();
@@ -217,8 +227,23 @@ void HttpSession::Close() {
   EndRequest(/*client_gone=*/true);
 }
 
-void HttpSession::CloseIfIdle() {
+void HttpSession::CloseIfIdle() noexcept {
   if (state_ == State::kIdle || state_ == State::kHead) Close();
+}
+
+void HttpSession::OnOutOfMemory() noexcept {
+  if (state_ == State::kClosed) return;
+  if (record_.open && !writing_ && !head_sent_) {
+    ReleaseGeneration();
+    if (!computing_) ReleaseBodyBudget();
+    facts_.keep_alive = false;
+    try {
+      return RespondError(OutOfMemoryError());
+    } catch (const std::bad_alloc&) {
+      return Close();  // not even for that
+    }
+  }
+  Close();
 }
 
 // ---- watching

@@ -9,6 +9,9 @@
 // While an answer is under way the socket is watched (readable, then a peek): end of file or an
 // error means that the client is gone, and its answer is cancelled, streamed or not, queued or
 // running. A half-closed connection counts as gone.
+//
+// Memory that is refused (std::bad_alloc) costs the request at hand: it is answered with 503, or,
+// when its response has begun or there is no memory even for that, its connection is closed.
 #pragma once
 
 #include <boost/beast/core/flat_buffer.hpp>
@@ -16,8 +19,10 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "server/head_check.h"
 #include "server/http_server.h"
@@ -32,15 +37,15 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession>,
   HttpSession(HttpServer& server, HttpServer::Tcp::socket socket);
   ~HttpSession() override;
 
-  void Start() { AwaitRequest(); }
+  void Start() noexcept;
   // Too many connections: says so, whatever is asked, and closes.
-  void StartRefused();
+  void StartRefused() noexcept;
   // At once; an open answer is cancelled.
-  void Close();
+  void Close() noexcept;
   // A stream that has been silent for long says so, that nothing on the way gives it up.
-  void KeepAlive(int64_t now_us);
+  void KeepAlive(int64_t now_us) noexcept;
   // The server drains: a connection without a request has nothing to wait for.
-  void CloseIfIdle();
+  void CloseIfIdle() noexcept;
 
  private:
   using Error = boost::system::error_code;
@@ -58,7 +63,7 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession>,
   bool ChargeBody(uint64_t bytes);
   void RefuseBody();
   void OnBodyFailed(const Error& ec);
-  void ReleaseBodyBudget();
+  void ReleaseBodyBudget() noexcept;
 
   // ---- answering
   void AnswerGet();
@@ -66,15 +71,16 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession>,
   void BeginAnswer();
   void BeginConversion();
   void OnPrepared(HttpServer::Prepared prepared);
-  void OnOutput(Generation& generation) override;
+  void EndComputing() noexcept;
+  void OnOutput(Generation& generation) noexcept override;
   void Pump();
   void PumpStream();
   std::string_view LossyView() const;
   void BeginStream();
   void SendEvents(const std::string& events, bool complete);
-  void ReleaseGeneration();
-  void EndAnswer();
-  void EndRequest(bool client_gone);
+  void ReleaseGeneration() noexcept;
+  void EndAnswer() noexcept;
+  void EndRequest(bool client_gone) noexcept;
 
   // ---- writing
   void Respond(int status, std::string_view content_type, const std::string& body);
@@ -90,12 +96,46 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession>,
   bool KeepPipelined(size_t max_bytes);
   void ClientGone();
 
-  // Keeps the session alive for an operation, and drops the callback of one that was closed.
+  // ---- memory that is refused
+  // Does `action`, unless the session is closed.
+  template <class Action>
+  void Run(const Action& action) noexcept {
+    if (state_ == State::kClosed) return;
+    const auto self = shared_from_this();  // also when the action gives up the last operation
+    try {
+      action();
+    } catch (const std::bad_alloc&) {
+      OnOutOfMemory();
+    }
+  }
+  void OnOutOfMemory() noexcept;
+
+  // The callback of a pending operation, which keeps the session alive. One that is dropped without
+  // a call was lost: there was no memory to begin or to continue its operation. Nothing would ever
+  // wake the session again, so it is closed.
   template <class Handler>
-  auto Guarded(Handler handler) {
-    return [self = shared_from_this(), handler](const Error& ec, auto... rest) {
-      if (self->state_ != State::kClosed) handler(*self, ec, rest...);
-    };
+  class Callback {
+   public:
+    Callback(std::shared_ptr<HttpSession> session, Handler handler)
+        : session_(std::move(session)), handler_(std::move(handler)) {}
+    Callback(Callback&&) = default;
+    Callback& operator=(Callback&&) = delete;
+    ~Callback() {
+      if (session_ != nullptr) session_->Close();
+    }
+    template <class... Rest>
+    void operator()(const Error& ec, Rest... rest) {
+      const auto session = std::exchange(session_, nullptr);
+      session->Run([&] { handler_(*session, ec, rest...); });
+    }
+
+   private:
+    std::shared_ptr<HttpSession> session_;  // null once called or moved from
+    Handler handler_;
+  };
+  template <class Handler>
+  Callback<Handler> Guarded(Handler handler) {
+    return {shared_from_this(), std::move(handler)};
   }
 
   HttpServer& server_;
@@ -119,6 +159,7 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession>,
   bool answering_ = false;       // counted by the server
   uint32_t retry_after_s_ = 1;   // of a 429 or 503
   bool holds_key_slot_ = false;  // counted for its API key
+  bool computing_ = false;       // another thread parses or converts, and holds the body
   bool head_sent_ = false;       // of a stream
 
   // The write under way.

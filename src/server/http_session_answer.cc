@@ -56,20 +56,28 @@ void HttpSession::BeginAnswer() {
   const Api api = ApiOf(facts_.match.route);
   server_.Prepare(api, facts_.key, std::move(parser_->get().body()),
                   [self = shared_from_this()](HttpServer::Prepared prepared) {
-                    self->ReleaseBodyBudget();
-                    if (self->state_ != State::kClosed) self->OnPrepared(std::move(prepared));
+                    self->EndComputing();
+                    self->Run([&] { self->OnPrepared(std::move(prepared)); });
                   });
+  computing_ = true;
+}
+
+void HttpSession::EndComputing() noexcept {
+  computing_ = false;
+  ReleaseBodyBudget();
 }
 
 void HttpSession::BeginConversion() {
   server_.Convert(facts_.match.route, std::move(parser_->get().body()),
                   [self = shared_from_this()](HttpServer::Converted converted) {
-                    self->ReleaseBodyBudget();
-                    if (self->state_ == State::kClosed) return;
-                    const auto* error = std::get_if<ApiError>(&converted);
-                    if (error != nullptr) return self->RespondError(*error);
-                    self->Respond(200, kJsonType, std::get<std::string>(converted));
+                    self->EndComputing();
+                    self->Run([&] {
+                      const auto* error = std::get_if<ApiError>(&converted);
+                      if (error != nullptr) return self->RespondError(*error);
+                      self->Respond(200, kJsonType, std::get<std::string>(converted));
+                    });
                   });
+  computing_ = true;
 }
 
 void HttpSession::OnPrepared(HttpServer::Prepared prepared) {
@@ -82,9 +90,12 @@ void HttpSession::OnPrepared(HttpServer::Prepared prepared) {
   server_.ArmDeadline();
 }
 
-void HttpSession::OnOutput(Generation&) { Pump(); }
+void HttpSession::OnOutput(Generation&) noexcept {
+  Run([this] { Pump(); });
+}
 
 void HttpSession::Pump() {
+  if (generation_->dropped()) return Close();
   if (writing_) {
     if (generation_->output_bytes() <= server_.config().max_outbox_bytes) return;
     ++server_.counters().outbox_overflows;
@@ -116,14 +127,14 @@ void HttpSession::PumpStream() {
 }
 
 // A comment, which every client reads over. The head is sent for it if it has to; the role is not.
-void HttpSession::KeepAlive(int64_t now_us) {
+void HttpSession::KeepAlive(int64_t now_us) noexcept {
   const auto interval = std::chrono::microseconds(server_.config().keep_alive_interval);
   if (state_ != State::kAnswering || generation_ == nullptr || !generation_->stream() || writing_ ||
       now_us - written_us_ < interval.count()) {
     return;
   }
   generation_->StreamBegan();
-  SendEvents(": keep-alive\n\n", /*complete=*/false);
+  Run([this] { SendEvents(": keep-alive\n\n", /*complete=*/false); });
 }
 
 // Of what was generated or scored; other answers are the same under any view.
@@ -162,20 +173,20 @@ void HttpSession::SendEvents(const std::string& events, bool complete) {
   Write();
 }
 
-void HttpSession::ReleaseGeneration() {
+void HttpSession::ReleaseGeneration() noexcept {
   if (generation_ == nullptr) return;
   record_.answer = generation_->Record();
   server_.service()->Release(*generation_);
   generation_.reset();
 }
 
-void HttpSession::EndAnswer() {
+void HttpSession::EndAnswer() noexcept {
   if (std::exchange(holds_key_slot_, false)) server_.ReturnKeySlot(facts_.key);
   if (std::exchange(answering_, false)) server_.AnswerEnded();
 }
 
 // One line of the log for each request; what only watches the server is not worth one.
-void HttpSession::EndRequest(bool client_gone) {
+void HttpSession::EndRequest(bool client_gone) noexcept {
   if (!std::exchange(record_.open, false)) return;
   if (KindOf(facts_.match.route) == RouteKind::kState && record_.status == 200) return;
   RequestRecord record;
@@ -189,7 +200,11 @@ void HttpSession::EndRequest(bool client_gone) {
   record.total_us = SteadyNowUs() - record_.begun_us;
   record.first_output_us = record_.first_output_us;
   record.answer = record_.answer;
-  server_.LogRequest(record);
+  try {
+    server_.LogRequest(record);
+  } catch (const std::bad_alloc&) {
+    return;  // a line is lost
+  }
 }
 
 // ---- writing
@@ -223,6 +238,7 @@ void HttpSession::RespondError(const ApiError& error) {
   if (error.status == 401) ++counters.refused_no_key;
   if (error.code == "key_limit") ++counters.refused_key_limit;
   if (error.code == "loading" || error.code == "shutting_down") ++counters.refused_not_ready;
+  if (error.code == "out_of_memory") ++counters.refused_no_memory;
   retry_after_s_ = error.code == "queue_full" ? server_.service()->RetryAfterSeconds() : 1;
   record_.error_code = error.code.empty() ? error.type : error.code;
   const bool anthropic =

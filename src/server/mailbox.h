@@ -34,10 +34,11 @@ struct MailboxEvent {
 
 class Mailbox {
  public:
-  // `wake` is called on the thread that appends, under no lock; it must not block.
+  // `wake` is called on the thread that appends, under no lock; it must neither block nor throw.
   explicit Mailbox(std::function<void()> wake) : wake_(std::move(wake)) {}
 
-  void Append(MailboxEvent event) {
+  // Throws std::bad_alloc; then nothing was appended, and `event` is as it was.
+  void Append(MailboxEvent&& event) {
     bool was_empty = false;
     {
       const std::lock_guard<std::mutex> lock(mutex_);

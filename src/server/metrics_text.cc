@@ -128,6 +128,7 @@ void AddService(Families& out, const Service& service, const HttpCounters& http)
   Families::Add(refused, {{"reason", "key_limit"}}, Number(http.refused_key_limit));
   Families::Add(refused, {{"reason", "no_key"}}, Number(http.refused_no_key));
   Families::Add(refused, {{"reason", "not_ready"}}, Number(http.refused_not_ready));
+  Families::Add(refused, {{"reason", "no_memory"}}, Number(http.refused_no_memory));
   out.Counter("kvrm_requests_timed_out_total", "Requests whose own timeout passed",
               Number(c.timed_out));
   out.Gauge("kvrm_requests_open", "Answers under way", Number(service.num_open()));
@@ -151,7 +152,8 @@ void AddCopies(Families& out, const CopyCounters& copies) {
   add("kvrm_copy_bytes_total", "Bytes copied", copies.copy_bytes);
 }
 
-void AddPages(Families& out, const Engine& engine, const EngineMetrics& m) {
+void AddPages(Families& out, const Service& service, const EngineMetrics& m) {
+  const Engine& engine = service.engine();
   auto& pages = out.Family(MetricType::Gauge, "kvrm_kv_pages", "KV pages, by state");
   const PagerBooks& books = m.books;
   const std::pair<const char*, uint64_t> states[] = {
@@ -161,7 +163,7 @@ void AddPages(Families& out, const Engine& engine, const EngineMetrics& m) {
   out.Gauge("kvrm_kv_reserved_bytes", "KV bytes in use, soft, cached or in limbo",
             Number(books.reserved_bytes));
   out.Gauge("kvrm_kv_resident_bytes", "KV bytes in memory, as the system counts",
-            Number(engine.ResidentKvBytes()));
+            Number(service.ResidentKvBytes()));
   out.Gauge("kvrm_kv_superblock_bytes", "KV bytes taken from the system",
             Number(books.superblock_bytes));
   out.Gauge(
@@ -255,7 +257,7 @@ void AddEngine(Families& out, const Service& service) {
   out.Counter("kvrm_prompt_tokens_total", "Prompt tokens computed", Number(m.prompt_tokens));
   out.Counter("kvrm_output_tokens_total", "Tokens produced", Number(m.output_tokens));
   AddSteps(out, engine, m);
-  AddPages(out, engine, m);
+  AddPages(out, service, m);
   AddGaps(out, m);
   AddCopies(out, m.copies);
   AddVllmNames(out, service, m);

@@ -60,6 +60,9 @@ struct ApiError {
   std::string param;  // path of the field; empty = null
   std::string code;   // empty = null
 };
+inline ApiError OutOfMemoryError() {
+  return {503, "there is no memory for this request now", "unavailable_error", "", "out_of_memory"};
+}
 
 // ---- requests
 using Prompt = std::variant<std::string, std::vector<TokenId>>;

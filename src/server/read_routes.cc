@@ -33,6 +33,12 @@ std::string VersionBody() {
   return out;
 }
 
+// Made once: it takes as long as some steps do.
+const std::string& OpenApi() {
+  static const std::string body = OpenApiBody(KVRM_VERSION);
+  return body;
+}
+
 // llama-server's /props, as far as it means something here. `params` are the defaults of fields
 // that a request leaves out.
 std::string PropsBody(const Service& service) {
@@ -102,7 +108,7 @@ Answer AnswerRead(const RouteMatch& match, const ReadContext& context) {
     case Route::kVersion:
       return Json(VersionBody());
     case Route::kOpenApi:
-      return Json(OpenApiBody(KVRM_VERSION));
+      return Json(OpenApi());
     case Route::kMetrics:
       return ReadAnswer{kPrometheusType,
                         MetricsText(context.counters, context.phase, context.service)};

@@ -50,8 +50,8 @@ class SignalThread {
     int signal = 0;
     bool draining = false;
     while (sigwait(&set_, &signal) == 0 && !ended_) {
+      Engine* const engine = engine_;  // set last: then the server is there, too
       Server* const server = server_;
-      Engine* const engine = engine_;
       if (engine == nullptr) std::_Exit(EXIT_SUCCESS);  // still loading: nothing to lose
       if (draining) std::_Exit(EXIT_FAILURE);
       draining = true;

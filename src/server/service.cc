@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <random>
 
 #include "base/check.h"
@@ -12,7 +13,8 @@ namespace {
 
 constexpr size_t kMaxLoggedFields = 256;
 constexpr size_t kMaxRepeatedBytes = 64;
-constexpr uint64_t kMaxPromptScores = 1u << 20;  // prompt tokens times entries of each, an answer
+constexpr uint64_t kMaxScores = 1u << 20;  // tokens times log-probabilities of each, an answer
+constexpr int64_t kResidentFreshUs = 1'000'000;
 
 // What the engine refuses at the door is the request's fault, but for its not running at all.
 ApiError FromEngine(const Error& error) {
@@ -56,10 +58,32 @@ std::optional<ApiError> CheckScores(const ParsedRequest& request,
   if (echoed) entries *= request.n;
   uint64_t num_tokens = 0;
   for (const auto& prompt : prompts) num_tokens += prompt.size();
-  if (num_tokens * entries <= kMaxPromptScores) return std::nullopt;
+  if (num_tokens * entries <= kMaxScores) return std::nullopt;
   return BadField("prompt", std::to_string(num_tokens) + " tokens with " + std::to_string(entries) +
                                 " log-probabilities each are more than the limit of " +
-                                std::to_string(kMaxPromptScores) + " in one answer");
+                                std::to_string(kMaxScores) + " in one answer");
+}
+
+// The same of what is still to be made, at most `ctx` tokens with the prompt; a stream sends it
+// away.
+std::optional<ApiError> CheckOutputScores(const ParsedRequest& request,
+                                          const std::vector<std::vector<TokenId>>& prompts,
+                                          uint32_t ctx) {
+  if (!request.logprobs || request.stream) return std::nullopt;
+  uint64_t num_tokens = 0;
+  for (const auto& prompt : prompts) {
+    const auto room = static_cast<uint32_t>(ctx - std::min<size_t>(ctx, prompt.size()));
+    num_tokens += uint64_t{request.n} * std::min(room, request.max_tokens.value_or(room));
+  }
+  const uint64_t entries = 1 + *request.logprobs;
+  if (num_tokens * entries <= kMaxScores) return std::nullopt;
+  const char* const field = request.api == Api::kChat     ? "top_logprobs"
+                            : request.api == Api::kNative ? "n_probs"
+                                                          : "logprobs";
+  return BadField(field, std::to_string(num_tokens) + " tokens in all choices with " +
+                             std::to_string(entries) +
+                             " log-probabilities each are more than the limit of " +
+                             std::to_string(kMaxScores) + " in an answer that is not streamed");
 }
 
 }  // namespace
@@ -154,6 +178,7 @@ std::variant<PreparedRequest, ApiError> Service::Prepare(ParsedRequest request,
     }
   }
   if (auto error = CheckScores(request, prepared.prompts)) return std::move(*error);
+  if (auto error = CheckOutputScores(request, prepared.prompts, ctx_)) return std::move(*error);
   // The text has served; long answers should not hold on to it.
   request.messages.clear();
   request.prompts.clear();
@@ -176,41 +201,15 @@ void Service::LogUnknownFields(const std::vector<std::string>& names) const {
 std::variant<std::shared_ptr<Generation>, ApiError> Service::Start(PreparedRequest prepared,
                                                                    GenerationListener* listener,
                                                                    int64_t received_us) {
-  ResponseHead head;
-  head.api = prepared.request.api;
-  head.id = IdPrefix(head.api) + HexText(NextRandom());
-  head.created_s = WallNowUs() / 1'000'000;
-  head.model = config_.model;
-  head.lossy_view = engine_.config().lossy_view;
-  const Api api = head.api;
-  const std::optional<uint64_t> seed = prepared.request.seed;
+  const Api api = prepared.request.api;
   const uint64_t drawn = NextRandom();
-  auto generation =
-      std::make_shared<Generation>(std::move(prepared), std::move(head), tokenizer_, mailbox_);
-  open_.emplace(generation.get(), generation);
-  generation->received_us = received_us;
+  std::shared_ptr<Generation> generation = Open(std::move(prepared), received_us);
   std::optional<ApiError> error;
-  const int64_t timeout_us = generation->timeout_us();
-  if (timeout_us > 0) {
-    generation->deadline_us = received_us + timeout_us;
-    deadlines_.emplace(generation->deadline_us, generation.get());
-  }
-  for (uint32_t i = 0; i < generation->num_choices() && !error; ++i) {
-    // Without a seed equal prompts of one request must not give equal texts (B049).
-    GenerateRequest request = generation->EngineRequest(i, ctx_, seed.value_or(Mix64(drawn + i)));
-    if (const Status checked = engine_.Check(request); !checked.ok()) {
-      error = FromEngine(checked.error());
-      break;
-    }
-    generation->Opened(i);
-    auto submitted = engine_.Submit(std::move(request));
-    if (submitted.ok()) {
-      generation->SetRequestId(i, *submitted);
-    } else {
-      generation->NotTaken(i);
-      error = submitted.error().kind == ErrorKind::kNoRoom ? QueueFull(submitted.error().message)
-                                                           : FromEngine(submitted.error());
-    }
+  try {
+    error = SubmitChoices(*generation, drawn);
+  } catch (const std::bad_alloc&) {
+    Withdraw(*generation);
+    throw;
   }
   if (!error) {
     generation->listener = listener;
@@ -218,17 +217,74 @@ std::variant<std::shared_ptr<Generation>, ApiError> Service::Start(PreparedReque
     return generation;
   }
   if (error->status == 429) ++counters_.refused_queue_full;
-  CancelOpenChoices(*generation);
-  generation->abandoned = true;  // it never began: no failure to be counted
-  generation->Fail(*error);
-  if (generation->engine_done()) Forget(*generation);
+  Withdraw(*generation);
   return std::move(*error);
 }
 
-void Service::Forget(const Generation& generation) {
-  const auto it = open_.find(&generation);
-  deadlines_.erase({generation.deadline_us, it->second.get()});
-  open_.erase(it);
+// Known from now on, with nothing submitted.
+std::shared_ptr<Generation> Service::Open(PreparedRequest prepared, int64_t received_us) {
+  ResponseHead head;
+  head.api = prepared.request.api;
+  head.id = IdPrefix(head.api) + HexText(NextRandom());
+  head.created_s = WallNowUs() / 1'000'000;
+  head.model = config_.model;
+  head.lossy_view = engine_.config().lossy_view;
+  auto generation =
+      std::make_shared<Generation>(std::move(prepared), std::move(head), tokenizer_, mailbox_);
+  generation->received_us = received_us;
+  if (touched_.capacity() <= open_.size()) touched_.reserve(2 * open_.size() + 1);
+  try {
+    open_.emplace(generation.get(), generation);
+    const int64_t timeout_us = generation->timeout_us();
+    if (timeout_us > 0) {
+      generation->deadline_us = received_us + timeout_us;
+      deadlines_.emplace(generation->deadline_us, generation.get());
+    }
+  } catch (const std::bad_alloc&) {
+    Forget(*generation);
+    throw;
+  }
+  return generation;
+}
+
+// Until one is not taken.
+std::optional<ApiError> Service::SubmitChoices(Generation& generation, uint64_t drawn) {
+  for (uint32_t i = 0; i < generation.num_choices(); ++i) {
+    // Without a seed equal prompts of one request must not give equal texts (B049).
+    GenerateRequest request =
+        generation.EngineRequest(i, ctx_, generation.seed().value_or(Mix64(drawn + i)));
+    if (const Status checked = engine_.Check(request); !checked.ok()) {
+      return FromEngine(checked.error());
+    }
+    generation.Opened(i);
+    try {
+      auto submitted = engine_.Submit(std::move(request));
+      if (submitted.ok()) {
+        generation.SetRequestId(i, *submitted);
+        continue;
+      }
+      generation.NotTaken(i);
+      return submitted.error().kind == ErrorKind::kNoRoom ? QueueFull(submitted.error().message)
+                                                          : FromEngine(submitted.error());
+    } catch (const std::bad_alloc&) {
+      if (generation.choice_open(i)) generation.NotTaken(i);
+      throw;
+    }
+  }
+  return std::nullopt;
+}
+
+// It never began: no failure to be counted.
+void Service::Withdraw(Generation& generation) noexcept {
+  CancelOpenChoices(generation);
+  generation.abandoned = true;
+  generation.Drop();
+  if (generation.engine_done()) Forget(generation);
+}
+
+void Service::Forget(Generation& generation) noexcept {
+  deadlines_.erase({generation.deadline_us, &generation});
+  open_.erase(&generation);
 }
 
 std::optional<int64_t> Service::NextDeadlineUs() const {
@@ -236,7 +292,7 @@ std::optional<int64_t> Service::NextDeadlineUs() const {
   return deadlines_.begin()->first;
 }
 
-void Service::Expire(int64_t now_us) {
+void Service::Expire(int64_t now_us) noexcept {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now_us) {
     const auto generation = open_.at(deadlines_.begin()->second);
     deadlines_.erase(deadlines_.begin());
@@ -248,33 +304,31 @@ void Service::Expire(int64_t now_us) {
   }
 }
 
-void Service::CancelOpenChoices(const Generation& generation) {
+void Service::CancelOpenChoices(const Generation& generation) noexcept {
   for (uint32_t i = 0; i < generation.num_choices(); ++i) {
     if (generation.choice_open(i)) engine_.Cancel(generation.request_id(i));
   }
 }
 
-void Service::Release(Generation& generation) {
+void Service::Release(Generation& generation) noexcept {
   generation.listener = nullptr;
   if (generation.complete()) return;
   ++counters_.abandoned;
   generation.abandoned = true;
   CancelOpenChoices(generation);
-  generation.Fail({503, "the client went away", "unavailable_error", "", ""});
+  generation.Drop();
 }
 
-void Service::FailAll(const ApiError& error) {
+void Service::FailAll(const ApiError& error) noexcept {
   for (auto& [key, generation] : open_) {
     generation->Fail(error);
     CancelOpenChoices(*generation);
-    touched_.push_back(generation);
+    Touch(*generation);
   }
-  for (auto& generation : std::exchange(touched_, {})) {
-    if (generation->listener != nullptr) generation->listener->OnOutput(*generation);
-  }
+  TellTouched();
 }
 
-void Service::Dispatch() {
+void Service::Dispatch() noexcept {
   mailbox_.Take(batch_);
   for (const MailboxEvent& event : batch_) {
     Generation& generation = *event.generation;
@@ -282,7 +336,7 @@ void Service::Dispatch() {
     if (is_token && !std::exchange(generation.any_token, true)) {
       counters_.first_token.Add(SteadyNowUs() - generation.received_us);
     }
-    switch (generation.Apply(event)) {
+    switch (Apply(generation, event)) {
       case Generation::Next::kGoOn:
         break;
       case Generation::Next::kCancelChoice:
@@ -292,12 +346,28 @@ void Service::Dispatch() {
         CancelOpenChoices(generation);
         break;
     }
-    if (generation.touched) continue;
-    generation.touched = true;
-    touched_.push_back(open_.at(&generation));
+    Touch(generation);
   }
-  // A listener may start or abandon answers, which changes open_, but never touched_.
-  for (const auto& generation : touched_) {
+  TellTouched();
+}
+
+Generation::Next Service::Apply(Generation& generation, const MailboxEvent& event) noexcept {
+  try {
+    return generation.Apply(event);
+  } catch (const std::bad_alloc&) {
+    generation.OnOutOfMemory(event);
+    return Generation::Next::kCancelAll;
+  }
+}
+
+void Service::Touch(Generation& generation) noexcept {
+  if (!std::exchange(generation.touched, true)) touched_.push_back(open_.at(&generation));
+}
+
+// A listener may start or abandon answers, which changes open_, but never what touched_ holds.
+void Service::TellTouched() noexcept {
+  for (size_t i = 0; i < touched_.size(); ++i) {
+    const std::shared_ptr<Generation> generation = std::move(touched_[i]);
     generation->touched = false;
     if (generation->engine_done()) {
       Count(*generation);
@@ -305,7 +375,7 @@ void Service::Dispatch() {
     }
     if (generation->listener != nullptr) generation->listener->OnOutput(*generation);
   }
-  touched_.clear();
+  touched_.clear();  // keeps its room
 }
 
 void Service::Count(const Generation& generation) {
@@ -346,6 +416,15 @@ void Service::Tick(int64_t now_us) {
 
 uint32_t Service::RetryAfterSeconds() const {
   return rate_.RetryAfterSeconds(engine_.Metrics().queued);
+}
+
+uint64_t Service::ResidentKvBytes() const {
+  const int64_t now_us = SteadyNowUs();
+  if (now_us >= resident_until_us_) {
+    resident_bytes_ = engine_.ResidentKvBytes();
+    resident_until_us_ = now_us + kResidentFreshUs;
+  }
+  return resident_bytes_;
 }
 
 std::string Service::ModelListJson() const {

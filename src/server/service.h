@@ -72,21 +72,22 @@ class Service {
 
   // ---- I/O thread
   // Submits every choice. `listener` hears of the answer until Release. Queue full: 429, and
-  // nothing stays submitted.
+  // nothing stays submitted; neither does when it throws std::bad_alloc.
   // `received_us`: when the request came in; its timeout counts from there.
   std::variant<std::shared_ptr<Generation>, ApiError> Start(PreparedRequest prepared,
                                                             GenerationListener* listener,
                                                             int64_t received_us);
   // The listener is done with it or gone: it is forgotten, and what is not complete is cancelled.
   // Required once for every answer that Start returned.
-  void Release(Generation& generation);
+  void Release(Generation& generation) noexcept;
   // Every open answer ends with `error`; their choices are cancelled.
-  void FailAll(const ApiError& error);
+  void FailAll(const ApiError& error) noexcept;
   // Ends the answers whose time is up. `NextDeadlineUs`: when it is to be called next, if at all.
-  void Expire(int64_t now_us);
+  void Expire(int64_t now_us) noexcept;
   std::optional<int64_t> NextDeadlineUs() const;
-  // Applies all events that have come in, then calls each listener concerned once.
-  void Dispatch();
+  // Applies all events that have come in, then calls each listener concerned once. An answer for
+  // which there is no memory ends; the others go on.
+  void Dispatch() noexcept;
   // Watches progress; to be called now and then with a monotonic time.
   void Tick(int64_t now_us);
   bool stalled() const { return stalled_; }
@@ -98,13 +99,22 @@ class Service {
   const ServiceCounters& counters() const { return counters_; }
   const Engine& engine() const { return engine_; }
   const PromptEncoder& encoder() const { return encoder_; }  // any thread
+  // Not older than a second: counting walks the pool, and whoever asks often shall not hold up the
+  // streams.
+  uint64_t ResidentKvBytes() const;
   std::string ModelListJson() const;
   std::string ModelJson() const;
 
  private:
   void LogUnknownFields(const std::vector<std::string>& names) const;
-  void Forget(const Generation& generation);
-  void CancelOpenChoices(const Generation& generation);
+  std::shared_ptr<Generation> Open(PreparedRequest prepared, int64_t received_us);
+  std::optional<ApiError> SubmitChoices(Generation& generation, uint64_t drawn);
+  void Withdraw(Generation& generation) noexcept;
+  void Forget(Generation& generation) noexcept;
+  void CancelOpenChoices(const Generation& generation) noexcept;
+  Generation::Next Apply(Generation& generation, const MailboxEvent& event) noexcept;
+  void Touch(Generation& generation) noexcept;
+  void TellTouched() noexcept;
   void Count(const Generation& generation);
   uint64_t NextRandom();
 
@@ -121,13 +131,15 @@ class Service {
   std::unordered_map<const Generation*, std::shared_ptr<Generation>> open_;
   std::set<std::pair<int64_t, Generation*>> deadlines_;  // of answers in open_
   std::vector<MailboxEvent> batch_;
-  std::vector<std::shared_ptr<Generation>> touched_;
+  std::vector<std::shared_ptr<Generation>> touched_;  // has room for all of open_
   ServiceCounters counters_;
   uint64_t random_state_;
   uint64_t steps_seen_ = 0;
   int64_t progress_us_ = 0;
   bool stalled_ = false;
   ServiceRate rate_;
+  mutable uint64_t resident_bytes_ = 0;
+  mutable int64_t resident_until_us_ = std::numeric_limits<int64_t>::min();
 
   mutable std::mutex log_mutex_;
   mutable std::set<std::string> logged_fields_;  // guarded by log_mutex_

@@ -94,11 +94,9 @@ class Cli(WithRandomModel):
 
         def limit():
             resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-        # Python ignores SIGXFSZ; left so in the child, the limit reads as a full disk does.
         result = subprocess.run(
             [PROGRAM, "generate", "-m", str(self.model), *words, "--frame-trace", str(trace)],
-            capture_output=True, timeout=240, env=environment(), preexec_fn=limit,
-            restore_signals=False)
+            capture_output=True, timeout=240, env=environment(), preexec_fn=limit)
         self.assert_fails(result, 1, "full.kvft: the trace cannot be written: ")
         self.assertEqual([line["tokens"] for line in json_lines(result)],
                          [line["tokens"] for line in plain])

@@ -36,6 +36,12 @@ class Gate {
     const std::lock_guard<std::mutex> lock(mutex_);
     last_ = arrived_ + count;
   }
+  // The one that is held passes, and the next is held.
+  void PassOne() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    last_ = arrived_;
+    changed_.notify_all();
+  }
   void Open() {
     const std::lock_guard<std::mutex> lock(mutex_);
     last_ = std::numeric_limits<uint64_t>::max();
@@ -46,6 +52,10 @@ class Gate {
     const uint64_t mine = ++arrived_;
     changed_.notify_all();
     changed_.wait(lock, [&] { return mine <= last_; });
+  }
+  uint64_t arrived() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return arrived_;
   }
   // Until `count` replays have begun since construction.
   void AwaitArrived(uint64_t count) {

@@ -36,6 +36,7 @@ class HttpClient {
   HttpAnswer Receive(bool head = false);
   // Reads until `text` has come in (in the raw bytes); false: the connection ended first.
   bool ReceiveUntil(std::string_view text);
+  bool ReceiveMore() { return Fill(); }
   const std::string& received() const { return buffer_; }  // and not yet read as an answer
   // True when the server closes within the bound; bytes on the way are dropped.
   bool AwaitClose();

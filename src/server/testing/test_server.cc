@@ -22,7 +22,9 @@ KvGeometry SmallGeometry() {
 }  // namespace
 
 std::unique_ptr<Engine> MakeCopyEngine(const TestOptions& options, Clock& clock, Gate& gate) {
-  return MakeEngineOver(options, std::make_unique<CopyExecutor>(options.slots, gate), clock);
+  std::unique_ptr<Executor> executor = std::make_unique<CopyExecutor>(options.slots, gate);
+  if (options.wrap) executor = options.wrap(std::move(executor));
+  return MakeEngineOver(options, std::move(executor), clock);
 }
 
 std::unique_ptr<Engine> MakeEngineOver(const TestOptions& options,

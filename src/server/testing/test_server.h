@@ -2,7 +2,9 @@
 // that go with it. Test code only.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -28,6 +30,8 @@ struct TestOptions {
   std::string lossy_view;  // as the engine is told; the copying executor sees no less for it
   bool validate = true;    // all books after each step
   bool attach = true;      // else the server stays in its loading phase
+  // What runs in place of the copying executor, made from it; empty = itself.
+  std::function<std::unique_ptr<Executor>(std::unique_ptr<Executor>)> wrap;
 };
 
 std::unique_ptr<Engine> MakeEngineOver(const TestOptions& options,
