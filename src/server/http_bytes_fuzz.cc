@@ -10,10 +10,12 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "base/check.h"
@@ -44,27 +46,44 @@ std::string Tail() {
          std::string(kMaxBodyBytes + kMaxHeaderBytes, 'z') + "\r\n\r\n";
 }
 
-// All that the server says to `bytes` until it closes the connection.
-std::string Exchange(uint16_t port, std::string_view bytes) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const timeval bound{kBoundSeconds, 0};
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof(bound));
+// Again where the driver's timer interrupts a call, or thousands of connections that were closed a
+// moment ago hold all ports.
+int Connect(uint16_t port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const auto* to = reinterpret_cast<const sockaddr*>(&address);
-  KVRM_CHECK(connect(fd, to, sizeof(address)) == 0, "the server accepts connections");
+  constexpr int kTries = 600;
+  for (int tries = 0; tries < kTries; ++tries) {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connect(fd, to, sizeof(address)) == 0) return fd;
+    KVRM_CHECK(errno == EINTR || errno == EADDRNOTAVAIL, "the server accepts connections");
+    close(fd);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  KVRM_CHECK(false, "a port becomes free within a minute");
+  return -1;
+}
+
+// All that the server says to `bytes` until it closes the connection.
+std::string Exchange(uint16_t port, std::string_view bytes) {
+  const int fd = Connect(port);
+  const timeval bound{kBoundSeconds, 0};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof(bound));
   while (!bytes.empty()) {
     const ssize_t sent = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
     if (sent <= 0) break;  // it has closed already
     bytes.remove_prefix(static_cast<size_t>(sent));
   }
   std::string said;
   char chunk[16'384];
   ssize_t got = 0;
-  while ((got = recv(fd, chunk, sizeof(chunk), 0)) > 0)
-    said.append(chunk, static_cast<size_t>(got));
+  do {
+    got = recv(fd, chunk, sizeof(chunk), 0);
+    if (got > 0) said.append(chunk, static_cast<size_t>(got));
+  } while (got > 0 || (got < 0 && errno == EINTR));
   KVRM_CHECK(got == 0 || errno == ECONNRESET, "each connection is answered or closed");
   close(fd);
   return said;

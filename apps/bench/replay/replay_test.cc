@@ -40,7 +40,10 @@ Session OpenIn(Mode mode) {
   options.kv_bytes = 8u << 20;
   options.max_slots = 4;
   options.num_threads = 1;
-  auto session = OpenSession(OptionValues(), options, ChatUse::kNone);
+  const auto values =
+      ParseOptions(kBenchReplay, {"any.toml"}, [](const std::string&) { return nullptr; });
+  KVRM_CHECK(values.ok(), "a workload is all that `bench replay` has to be told");
+  auto session = OpenSession(*values, options, ChatUse::kNone);
   KVRM_CHECK(session.ok(), session.ok() ? "" : session.error().message.c_str());
   return std::move(session).value();
 }
