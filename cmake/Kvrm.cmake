@@ -32,9 +32,9 @@ if(KVRM_SANITIZE)
   target_link_options(kvrm_flags INTERFACE -fsanitize=${KVRM_SANITIZE})
 endif()
 
+# Libraries and fuzz targets report which branches an input reached; tests have no use for it.
 if(KVRM_FUZZ)
-  # Libraries report which branches an input reached; only a fuzz target brings the driver's main().
-  target_compile_options(kvrm_flags INTERFACE -fsanitize=fuzzer-no-link)
+  set(KVRM_COVERAGE_OPTIONS -fsanitize=fuzzer-no-link)
 endif()
 
 # kvrm_library(<folder> SOURCES a.cc ... DEPS <folder> ... LIBS <target> ...)
@@ -42,6 +42,7 @@ function(kvrm_library folder)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LIBS" ${ARGN})
   add_library(kvrm_${folder} STATIC ${ARG_SOURCES})
   target_link_libraries(kvrm_${folder} PUBLIC kvrm_flags)
+  target_compile_options(kvrm_${folder} PRIVATE ${KVRM_COVERAGE_OPTIONS})
   foreach(dep ${ARG_DEPS})
     target_link_libraries(kvrm_${folder} PUBLIC kvrm_${dep})
   endforeach()
@@ -49,15 +50,16 @@ function(kvrm_library folder)
 endfunction()
 
 # kvrm_tests(<folder> SOURCES x_test.cc ... DEPS <folder> ... LIBS <target> ...
-#            [RESULTS <name> FIXTURE <name>])
+#            [OPTIMISED] [RESULTS <name> FIXTURE <name>])
 # One test binary a folder; each gtest case is a ctest case, named Suite.Law. With RESULTS each leaves
 # an XML file below tests/<name> of the build folder; tests that require FIXTURE read them.
 # What a test calls is optimised, the test itself less: half of a build's time is tests, and of a
 # test file's compile with sanitizers (clang-19, 2-core Xeon, 2026-11) 5.3 s at -O1 become 1.9 s.
-# No precompiled headers: they would save 0.6 s a file, but ccache, which saves all of it when warm,
-# cannot be trusted with them.
+# OPTIMISED: the tests do most of the work themselves (references, oracles).
+# No precompiled headers: they save 0.6 s a file, but a second clone, which finds all else in ccache,
+# compiles every file that uses one again (ccache 4.7, sloppiness pch_defines,time_macros).
 if(KVRM_SANITIZE)
-  set(KVRM_TEST_OPTIONS -O0)
+  set(KVRM_TEST_OPTIONS -O0 -g0)
 elseif(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo")
   set(KVRM_TEST_OPTIONS -O1)
 endif()
@@ -65,7 +67,7 @@ function(kvrm_tests folder)
   if(NOT KVRM_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "TIMEOUT;RESULTS;FIXTURE" "SOURCES;DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMISED" "TIMEOUT;RESULTS;FIXTURE" "SOURCES;DEPS;LIBS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -80,7 +82,9 @@ function(kvrm_tests folder)
     target_link_libraries(${folder}_tests PRIVATE kvrm_${dep})
   endforeach()
   target_link_libraries(${folder}_tests PRIVATE ${ARG_LIBS} kvrm_flags GTest::gtest GTest::gmock GTest::gtest_main)
-  target_compile_options(${folder}_tests PRIVATE ${KVRM_TEST_OPTIONS})
+  if(NOT ARG_OPTIMISED)
+    target_compile_options(${folder}_tests PRIVATE ${KVRM_TEST_OPTIONS})
+  endif()
   target_compile_definitions(${folder}_tests PRIVATE KVRM_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   gtest_discover_tests(${folder}_tests DISCOVERY_TIMEOUT 60 ${results}
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} ${fixture})
@@ -93,6 +97,7 @@ function(kvrm_fuzz name)
   endif()
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LIBS" ${ARGN})
   add_executable(fuzz_${name} ${ARG_SOURCES})
+  target_compile_options(fuzz_${name} PRIVATE ${KVRM_COVERAGE_OPTIONS})
   target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer,address,undefined)
   foreach(dep ${ARG_DEPS})
     target_link_libraries(fuzz_${name} PRIVATE kvrm_${dep})

@@ -37,7 +37,7 @@ void WarnOfOtherProgram(const RecordHeader& header) {
                recorded.c_str(), KVRM_VERSION);
 }
 
-void Print(const OptionValues& values, const ReplayReport& report) {
+void Print(const OptionValues& values, const RecordReplayReport& report) {
   if (values.Flag("json")) {
     fmt::print(
         "{{\"same\":{},\"steps\":{},\"commits\":{},\"requests\":{},\"tokens\":{},"

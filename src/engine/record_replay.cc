@@ -29,7 +29,7 @@ class Replay final : public StepObserver, public EventSink {
 
   // Returns whether the replay goes on.
   bool Follow(const RecordEntry& entry);
-  ReplayReport TakeReport() { return std::move(report_); }
+  RecordReplayReport TakeReport() { return std::move(report_); }
 
   // ---- the engine's side
   // What the record says of the step is known only afterwards, so a rollback is prepared by the
@@ -63,7 +63,7 @@ class Replay final : public StepObserver, public EventSink {
 
   Engine& engine_;
   ReplayClock& clock_;
-  ReplayReport report_;
+  RecordReplayReport report_;
   bool rolls_back_ = false;
 
   // ---- of the step in hand
@@ -203,14 +203,14 @@ Status CheckSettings(const RecordSettings& recorded, const Engine& engine) {
 
 }  // namespace
 
-Result<ReplayReport> ReplayRecord(RecordReader& reader, Engine& engine, ReplayClock& clock) {
+Result<RecordReplayReport> ReplayRecord(RecordReader& reader, Engine& engine, ReplayClock& clock) {
   KVRM_RETURN_IF_ERROR(CheckSettings(reader.header().settings, engine));
   Replay replay(engine, clock);
   for (;;) {
     KVRM_ASSIGN_OR_RETURN(const RecordEntry* entry, reader.Next());
     if (entry == nullptr || !replay.Follow(*entry)) break;
   }
-  ReplayReport report = replay.TakeReport();
+  RecordReplayReport report = replay.TakeReport();
   report.closed = reader.closed();
   return report;
 }

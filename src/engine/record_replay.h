@@ -26,7 +26,7 @@ class ReplayClock final : public Clock {
   int64_t now_us_ = 0;
 };
 
-struct ReplayReport {
+struct RecordReplayReport {
   uint64_t steps = 0;  // begun
   uint64_t commits = 0, requests = 0, tokens = 0;
   uint64_t chain_hash = 0;  // of the last commit
@@ -42,6 +42,6 @@ struct ReplayReport {
 // Replays all of `reader` in `engine`, which was made as the record's header says, has done nothing
 // yet and reads `clock`. Its observer is taken. Errors: the reader's, an engine whose settings are
 // others; what diverges is no error.
-Result<ReplayReport> ReplayRecord(RecordReader& reader, Engine& engine, ReplayClock& clock);
+Result<RecordReplayReport> ReplayRecord(RecordReader& reader, Engine& engine, ReplayClock& clock);
 
 }  // namespace kvrm

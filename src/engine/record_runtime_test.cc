@@ -70,7 +70,7 @@ class RecordedRuntime : public ::testing::Test {
     ASSERT_TRUE((*writer)->Close().ok());
   }
 
-  ReplayReport ReplayOn(uint32_t threads) {
+  RecordReplayReport ReplayOn(uint32_t threads) {
     const auto reader = RecordReader::Open(RecordPath());
     EXPECT_TRUE(reader.ok());
     auto options = OptionsForReplay((*reader)->header(), model_path_);
@@ -84,7 +84,7 @@ class RecordedRuntime : public ::testing::Test {
     EXPECT_TRUE(report.ok());
     return std::move(report).value();
   }
-  void ExpectSame(const ReplayReport& report) const {
+  void ExpectSame(const RecordReplayReport& report) const {
     EXPECT_FALSE(report.divergence) << report.divergence->step << ": " << report.divergence->what;
     EXPECT_EQ(report.tokens, tokens_);
     EXPECT_EQ(report.requests, 30u);

@@ -162,7 +162,9 @@ struct Replayer {
     options.step_samples = header.step_samples;
     engine = MakeEngine(options, clock);
   }
-  Result<ReplayReport> Run(RecordReader& reader) { return ReplayRecord(reader, *engine, clock); }
+  Result<RecordReplayReport> Run(RecordReader& reader) {
+    return ReplayRecord(reader, *engine, clock);
+  }
   ReplayClock clock;
   std::unique_ptr<Engine> engine;
 };
@@ -177,7 +179,7 @@ inline Status ReadBytes(std::span<const std::byte> bytes) {
 }
 
 // Replays it in an engine as RecordedOptions says; a record of any other is refused.
-inline Result<ReplayReport> ReplayBytes(std::span<const std::byte> bytes) {
+inline Result<RecordReplayReport> ReplayBytes(std::span<const std::byte> bytes) {
   KVRM_ASSIGN_OR_RETURN(const auto reader, RecordReader::FromBytes(bytes));
   Replayer replayer(reader->header());
   return replayer.Run(*reader);
