@@ -77,13 +77,17 @@ void PipedExchange::Post(uint32_t tokens, std::string end, int64_t us) {
 
 void PipedExchange::PostLoss(std::string why) {
   asio::post(io_, [self = Self(), why = std::move(why)] {
+    self->engine_.AwaitReader();
     self->work_.reset();
     if (!self->ended()) self->End(Outcome::kReset, why, NowUs());
   });
 }
 
 void PipedExchange::Take(uint32_t tokens, const std::string& end, int64_t us) {
-  if (!end.empty()) work_.reset();
+  if (!end.empty()) {
+    engine_.AwaitReader();
+    work_.reset();
+  }
   if (ended()) return;
   num_tokens_ += tokens;
   record_.output_tokens = num_tokens_;
@@ -205,6 +209,9 @@ void PipedEngine::Leave(uint64_t id) {
   }
   Say("{\"stop\":" + std::to_string(id) + "}\n");
 }
+
+// Taken from the reader, which posts while it holds the mutex.
+void PipedEngine::AwaitReader() { const std::lock_guard lock(mutex_); }
 
 std::shared_ptr<Exchange> PipedEngine::Ask(asio::io_context& io, const Question& question,
                                            RequestRecord record, Exchange::OnText on_text,

@@ -65,6 +65,10 @@ class PipedEngine final : public LoadBackend {
   std::optional<uint64_t> Enter(std::shared_ptr<PipedExchange> exchange);
   // Nothing more of it is posted, and the engine is told to stop it.
   void Leave(uint64_t id);
+  // Until the reader has done what it was doing: an exchange that has been told its end waits
+  // before it lets the io_context go, into which the reader may still be posting, and which has to
+  // outlive the reader's hold on the exchange.
+  void AwaitReader();
 
   ServerProcess process_;
   const int fd_;  // its standard input and output, a socket
