@@ -54,6 +54,7 @@ boost::json::object ToJson(const BenchResult& result, const Machine& machine) {
                      {"ceiling_per_s", result.floor->ceiling_per_s},
                      {"share", *result.floor_share()}};
   }
+  if (result.peak_resident_bytes > 0) json["peak_resident_bytes"] = result.peak_resident_bytes;
   if (result.others_percent) json["others_percent"] = *result.others_percent;
   json["noisy"] = result.noisy();
   json["machine"] = ToJson(machine);

@@ -36,6 +36,8 @@ struct BenchResult {
   std::vector<double> tokens_per_s;  // one a repeat
   std::vector<double> ms;            // one a repeat: of a decode step, or of the whole prompt
   std::optional<Floor> floor;
+  // The most that the process had resident when the last sample was taken; 0: not told.
+  uint64_t peak_resident_bytes = 0;
   std::optional<double> others_percent;  // the quiet gate
   double max_others_percent = 0;         // above it the row is marked noisy
   std::string date;

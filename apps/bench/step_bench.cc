@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <random>
 
+#include "base/resident_memory.h"
 #include "model/gguf.h"
 #include "session/model_path.h"
 #include "session/progress_bar.h"
@@ -41,6 +42,7 @@ BenchResult StepBench::NewResult(const OptionValues& values, const QuietGate& ga
   result.encoding = driver->model().encoding_summary() + ", KV " + values.Text("kv");
   result.executor = driver->executor().info().name;
   result.threads = driver->num_threads();
+  result.peak_resident_bytes = PeakResidentBytes();
   result.others_percent = gate.OthersPercent();
   result.max_others_percent = values.Float("max-others");
   result.date = DateUtc();

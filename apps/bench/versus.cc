@@ -1,5 +1,8 @@
 // kvrm bench versus: the same rows here and with the rivals' own tools, interleaved in one sitting
 // (versus_run.h), or, with --out, in several.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cstdio>
@@ -9,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/footprint.h"
 #include "bench/machine.h"
 #include "bench/result.h"
 #include "bench/subprocess.h"
@@ -90,28 +94,35 @@ class Quality {
   json::object kept_;
 };
 
+struct ChosenRows {
+  std::vector<ComparisonRow> speed;
+  std::vector<FootprintRow> footprint;
+};
+
 // --rows: keys, `default` or `all`. Errors: an unknown key.
-Result<std::vector<ComparisonRow>> ChosenRows(const std::string& list) {
-  std::vector<ComparisonRow> chosen;
-  std::string known;
-  for (const ComparisonRow& row : ComparisonRows()) known += (known.empty() ? "" : " ") + row.key;
+Result<ChosenRows> ChooseRows(const std::string& list) {
+  std::vector<std::string> known = {"default", "all"};
+  for (const ComparisonRow& row : ComparisonRows()) known.push_back(row.key);
+  for (const FootprintRow& row : FootprintRows()) known.push_back(row.key);
   std::vector<std::string> keys;
   std::stringstream words(list);
   for (std::string key; std::getline(words, key, ',');) {
-    const auto found = std::find_if(ComparisonRows().begin(), ComparisonRows().end(),
-                                    [&](const ComparisonRow& row) { return row.key == key; });
-    if (key != "all" && key != "default" && found == ComparisonRows().end()) {
-      return InvalidInput("--rows: '" + key + "' is none of: default all " + known);
+    if (std::find(known.begin(), known.end(), key) == known.end()) {
+      return InvalidInput(fmt::format("--rows: '{}' is none of: {}", key, fmt::join(known, " ")));
     }
     keys.push_back(key);
   }
-  const auto asks = [&](const char* word) {
+  const auto asks = [&](const std::string& word) {
     return std::find(keys.begin(), keys.end(), word) != keys.end();
   };
+  ChosenRows chosen;
   for (const ComparisonRow& row : ComparisonRows()) {
-    if (asks("all") || (row.in_default && asks("default")) || asks(row.key.c_str())) {
-      chosen.push_back(row);
+    if (asks("all") || (row.in_default && asks("default")) || asks(row.key)) {
+      chosen.speed.push_back(row);
     }
+  }
+  for (const FootprintRow& row : FootprintRows()) {
+    if (asks("all") || asks(row.key)) chosen.footprint.push_back(row);
   }
   return chosen;
 }
@@ -171,16 +182,22 @@ Result<VersusSetting> MakeSetting(const OptionValues& values) {
 }
 
 Status Run(const OptionValues& values) {
-  KVRM_ASSIGN_OR_RETURN(const auto rows, ChosenRows(values.Text("rows")));
+  KVRM_ASSIGN_OR_RETURN(const ChosenRows rows, ChooseRows(values.Text("rows")));
   KVRM_ASSIGN_OR_RETURN(const VersusSetting setting, MakeSetting(values));
   json::object loss;
   for (const auto& [type, share] : setting.loss) loss[type] = share;
   Sheet sheet(values.Text("out"));
   Finalists finalists;
-  for (const ComparisonRow& row : rows) {
+  for (const ComparisonRow& row : rows.speed) {
     if (sheet.Holds(row.key)) continue;
     KVRM_ASSIGN_OR_RETURN(const RowResult result, RunRow(row, setting, finalists));
     KVRM_RETURN_IF_ERROR(sheet.Add(RowJson(result, values.Float("max-others")), loss));
+  }
+  for (const FootprintRow& row : rows.footprint) {
+    if (sheet.Holds(row.key)) continue;
+    KVRM_ASSIGN_OR_RETURN(json::object kept,
+                          RunFootprint(row, setting, values.Float("max-others")));
+    KVRM_RETURN_IF_ERROR(sheet.Add(std::move(kept), loss));
   }
   if (values.Flag("json")) {
     std::printf("%s\n", json::serialize(sheet.Json(loss)).c_str());

@@ -59,7 +59,7 @@ std::optional<double> MedianOf(const json::array& rows, std::string_view key) {
   return std::nullopt;
 }
 
-std::string OneTable(const json::array& rows) {
+std::string RatesTable(const json::array& rows) {
   std::vector<std::vector<std::string>> table = {
       {"row", "kvrm", "kvrm t/s", "kvrm floor, share", "rivals", "their best t/s",
        "their floor, share", "ratio", "at least / goal", "their setting", "others"}};
@@ -71,6 +71,40 @@ std::string OneTable(const json::array& rows) {
                        FloorText(family.as_object()),
                        fmt::format("{:.2f}x", Number(family, "ratio")), GoalText(family),
                        Text(family.at("best"), "setting"), OthersText(row.as_object())});
+    }
+  }
+  return MarkdownTable(table);
+}
+
+std::string FigureText(const json::value& row, const json::value& measured) {
+  const double median = Number(measured, "median");
+  if (Text(row, "unit") == "bytes") return fmt::format("{:.1f} MB", median / 1e6);
+  double least = median, most = median;
+  for (const json::value& sample : measured.at("samples").as_array()) {
+    least = std::min(least, sample.to_number<double>());
+    most = std::max(most, sample.to_number<double>());
+  }
+  return fmt::format("{:.2f} s ({:.2f}..{:.2f})", median, least, most);
+}
+
+std::string LessGoalText(const json::value& pair) {
+  const double own_at_most = Number(pair, "own_at_most"), own_goal = Number(pair, "own_goal");
+  std::string text = fmt::format("{:.2f}x", Number(pair, "at_most"));
+  if (own_at_most > 0) text += fmt::format(", {:.1f} s", own_at_most);
+  if (const double goal = Number(pair, "goal"); goal > 0) text += fmt::format(" / {:.2f}x", goal);
+  if (own_goal > 0) text += fmt::format(" / {:.1f} s", own_goal);
+  return text + ": " + Text(pair, "verdict");
+}
+
+std::string FootprintTable(const json::array& rows) {
+  std::vector<std::vector<std::string>> table = {{"row", "kvrm", "rivals", "their least", "share",
+                                                  "at most / goal", "their setting", "others"}};
+  for (const json::value& row : rows) {
+    for (const json::value& pair : row.at("pairs").as_array()) {
+      table.push_back({Text(row, "row"), FigureText(row, pair.at("kvrm")), Text(pair, "rivals"),
+                       FigureText(row, pair.at("best")),
+                       fmt::format("{:.2f}x", Number(pair, "share")), LessGoalText(pair),
+                       Text(pair.at("best"), "setting"), OthersText(row.as_object())});
     }
   }
   return MarkdownTable(table);
@@ -90,8 +124,15 @@ std::string LossText(const json::object& loss) {
 
 }  // namespace
 
-std::string VersusText(const json::array& rows, const json::object& loss) {
-  std::string text = OneTable(rows) + "\n" + LossText(loss);
+std::string VersusText(const json::array& sheet, const json::object& loss) {
+  json::array rows, footprints;
+  for (const json::value& row : sheet) {
+    (row.as_object().contains("pairs") ? footprints : rows).push_back(row);
+  }
+  std::string text;
+  if (!rows.empty()) text += RatesTable(rows) + "\n";
+  if (!footprints.empty()) text += FootprintTable(footprints) + "\n";
+  text += LossText(loss);
   for (const json::value& row : rows) {
     for (const json::value& family : row.at("families").as_array()) {
       const auto* uncounted = family.as_object().if_contains("not_counted");
@@ -111,6 +152,13 @@ std::string VersusText(const json::array& rows, const json::object& loss) {
                         Text(row.at("kvrm"), "command"));
     for (const json::value& family : row.at("families").as_array()) {
       text += "  " + Text(family.at("best"), "command") + "\n";
+    }
+  }
+  for (const json::value& row : footprints) {
+    for (const json::value& pair : row.at("pairs").as_array()) {
+      text += fmt::format("{}, {}, {}:\n  {}\n  {}\n", Text(row, "row"), Text(pair, "rivals"),
+                          Text(row, "date"), Text(pair.at("kvrm"), "command"),
+                          Text(pair.at("best"), "command"));
     }
   }
   return text;

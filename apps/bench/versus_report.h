@@ -8,6 +8,6 @@
 namespace kvrm::cli {
 
 // `loss` is the perplexity that each file type loses, as a share of f32's; empty: not measured.
-std::string VersusText(const boost::json::array& rows, const boost::json::object& loss);
+std::string VersusText(const boost::json::array& sheet, const boost::json::object& loss);
 
 }  // namespace kvrm::cli

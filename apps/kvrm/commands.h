@@ -24,6 +24,7 @@ int RunInspect(const OptionValues& values);
 int RunModels(const OptionValues& values);
 int RunEvalPpl(const OptionValues& values);
 int RunBenchDecode(const OptionValues& values);
+int RunBenchGrowth(const OptionValues& values);
 int RunBenchOps(const OptionValues& values);
 int RunBenchPrefill(const OptionValues& values);
 int RunBenchVersus(const OptionValues& values);

@@ -39,6 +39,8 @@ RunFunction FunctionOf(CommandBit command) {
       return RunBenchDecode;
     case kBenchPrefill:
       return RunBenchPrefill;
+    case kBenchGrowth:
+      return RunBenchGrowth;
     case kBenchOps:
       return RunBenchOps;
     case kBenchVersus:

@@ -65,10 +65,15 @@ constexpr CommandSpec kCommands[] = {
      "floor "
      "(bytes over the bandwidth at the step's working set, or operations over the arithmetic peak) "
      "and share of the floor."},
+    {kBenchGrowth, "bench growth", "", "How a decode step grows with the tokens in the cache.",
+     "One sequence of 512, 2,048, 8,192 and 32,768 tokens whose keys and values are a pattern, in "
+     "turns; growth is time over time at 512 tokens, over the same of the bytes that a step reads: "
+     "1 where a step takes as long as its bytes are many."},
     {kBenchVersus, "bench versus", "",
      "The same rows beside llama.cpp, ik_llama.cpp and OpenVINO GenAI, interleaved.",
-     "Decode of B distinct streams with L tokens in the cache, and prefill, here and with the "
-     "rivals that `tools/rivals` installs. Each setting of a rival (file type, flash attention, "
+     "Decode of B distinct streams with L tokens in the cache, prefill, time to ready and peak "
+     "memory, here and with the rivals that `tools/rivals` installs. Each setting of a rival (file "
+     "type, flash attention, "
      "format of keys and values, build, one thread or all) is screened; the fastest run in turn "
      "with kvrm. Prints for each row and family of rivals the ratio, the goal, the floors and the "
      "rival's command. A file type that loses more than 1 % of perplexity is shown, not counted."},
@@ -118,8 +123,8 @@ constexpr uint32_t kLoadCommands = kBenchServe | kBenchReplay;
 constexpr uint32_t kAskingCommands = kChat | kGenerate;
 constexpr uint32_t kAnsweringCommands = kServe | kBatch;
 constexpr uint32_t kSamplingCommands = kAskingCommands | kAnsweringCommands;
-constexpr uint32_t kBenchCommands = kBenchDecode | kBenchPrefill | kBenchOps | kBenchVersus |
-                                    kBenchHeart | kLoadCommands | kBenchTail;
+constexpr uint32_t kBenchCommands = kBenchDecode | kBenchPrefill | kBenchOps | kBenchGrowth |
+                                    kBenchVersus | kBenchHeart | kLoadCommands | kBenchTail;
 constexpr uint32_t kConfiguredCommands =
     kModelCommands | kModels | kBenchHeart | kBenchServe | kRecordShow;
 
@@ -294,20 +299,21 @@ constexpr OptionSpec kOptions[] = {
      "fill these tokens' keys and values with a pattern instead of computing them; the model's "
      "context does not bound them then", kBenchDecode},
     {"n-gen", 'n', "", kInt, kInvocation, false, 1, kMaxTokens, "", "128", "N",
-     "timed steps of a repeat", kBenchDecode | kBenchOps},
+     "timed steps of a repeat", kBenchDecode | kBenchOps | kBenchGrowth},
     {"n-prompt", 'p', "", kInt, kInvocation, false, 1, kMaxTokens, "", "512", "N",
      "tokens of the prompt", kBenchPrefill},
     {"n-prompt", 'p', "", kInt, kInvocation, false, 0, 512, "", "0", "N",
      "time a prompt of so many tokens (one step) instead of decoding", kBenchOps},
     {"repetitions", 'r', "", kInt, kInvocation, false, 1, 1000, "", "5", "N",
-     "timed repeats", kBenchDecode | kBenchPrefill | kBenchOps},
+     "timed repeats", kBenchDecode | kBenchPrefill | kBenchOps | kBenchGrowth},
     {"repetitions", 'r', "", kInt, kInvocation, false, 1, 100, "", "3", "N",
      "interleaved rounds after the screening round", kBenchVersus},
     {"rivals", '\0', "", kText, kSetting, false, 0, 0, "", "", "DIR",
      "where llama-bench, llama-batched-bench and the models lie; default: where `tools/rivals` "
      "puts them", kBenchVersus},
     {"rows", '\0', "", kText, kInvocation, false, 0, 0, "", "default", "LIST",
-     "rows by key, with commas; `default` (five) or `all` (long prompts, deep caches) stand for several", kBenchVersus},
+     "rows by key, with commas; `default` (five) or `all` (with long prompts, deep caches, `ready` and "
+     "`memory`) stand for several", kBenchVersus},
     {"out", '\0', "", kText, kInvocation, false, 0, 0, "", "", "FILE.json",
      "keep the rows there as they are done; rows that it holds are not run again", kBenchVersus},
     {"modes", '\0', "", kText, kInvocation, false, 0, 0, "", "all", "LIST",

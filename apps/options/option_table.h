@@ -36,9 +36,11 @@ enum CommandBit : uint32_t {
   kRecordReplay = 1u << 23,
   kBatch = 1u << 24,
   kModels = 1u << 25,
+  kBenchGrowth = 1u << 26,
 };
 inline constexpr uint32_t kEngineCommands = kServe | kChat | kGenerate | kBatch;
-inline constexpr uint32_t kStepCommands = kEvalPpl | kBenchDecode | kBenchPrefill | kBenchOps;
+inline constexpr uint32_t kStepCommands =
+    kEvalPpl | kBenchDecode | kBenchPrefill | kBenchOps | kBenchGrowth;
 inline constexpr uint32_t kModelCommands = kEngineCommands | kTokenize | kTemplate | kInspect |
                                            kStepCommands | kBenchVersus | kBenchReplay |
                                            kBenchTail | kRecordReplay;

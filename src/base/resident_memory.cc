@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
+#include <string>
 
 namespace kvrm {
 
@@ -24,6 +26,16 @@ uint64_t ResidentBytes(const std::byte* begin, uint64_t bytes) {
     bytes -= piece;
   }
   return pages * page_bytes;
+}
+
+uint64_t PeakResidentBytes(int64_t pid) {
+  std::ifstream status("/proc/" + (pid == 0 ? "self" : std::to_string(pid)) + "/status");
+  std::string word;
+  uint64_t kib = 0;
+  while (status >> word) {
+    if (word == "VmHWM:" && status >> kib) return kib * 1024;
+  }
+  return 0;
 }
 
 }  // namespace kvrm

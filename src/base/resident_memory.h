@@ -1,4 +1,4 @@
-// What of an address range is in memory now, as the operating system counts. Thread-safe.
+// What is in memory, as the operating system counts. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -10,5 +10,9 @@ namespace kvrm {
 // tell. `begin` stands at the beginning of an OS page. One system call for each 64 MiB: about a
 // millisecond for each GiB, so for who asks, not for every step.
 uint64_t ResidentBytes(const std::byte* begin, uint64_t bytes);
+
+// The most bytes that process `pid` (0: this one) has had resident at once, file pages counted;
+// 0 where the system does not tell.
+uint64_t PeakResidentBytes(int64_t pid = 0);
 
 }  // namespace kvrm

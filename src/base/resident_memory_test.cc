@@ -26,5 +26,17 @@ TEST(ResidentMemory, IsThePagesThatWereTouchedAndNotGivenBack) {
   ::munmap(memory, bytes);
 }
 
+TEST(ResidentMemory, ThePeakStaysWhenTheMemoryIsGone) {
+  constexpr uint64_t kBytes = uint64_t{48} << 20;
+  const uint64_t before = PeakResidentBytes();
+  ASSERT_GT(before, 0u);
+  void* const memory = ::mmap(nullptr, before + kBytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  ::munmap(memory, before + kBytes);
+  EXPECT_GE(PeakResidentBytes(), before + kBytes);
+  EXPECT_EQ(PeakResidentBytes(getpid()), PeakResidentBytes());
+}
+
 }  // namespace
 }  // namespace kvrm

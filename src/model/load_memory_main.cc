@@ -5,24 +5,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
 #include <string>
 #include <thread>
 
+#include "base/resident_memory.h"
 #include "model/model.h"
 
 namespace {
-
-// VmHWM of /proc/self/status, in bytes; 0 = the system does not say.
-uint64_t PeakBytes() {
-  std::ifstream status("/proc/self/status");
-  std::string word;
-  uint64_t kib = 0;
-  while (status >> word) {
-    if (word == "VmHWM:" && status >> kib) return kib * 1024;
-  }
-  return 0;
-}
 
 kvrm::WeightChoice ChoiceOf(const std::string& word) {
   if (word == "f32") return kvrm::WeightChoice::kF32;
@@ -38,7 +27,7 @@ int main(int argc, char** argv) {
     std::fputs("usage: load_memory MODEL [auto|f32|q4|q8]\n", stderr);
     return 2;
   }
-  const uint64_t before = PeakBytes();
+  const uint64_t before = kvrm::PeakResidentBytes();
   const auto file = kvrm::GgufFile::Open(argv[1]);
   const kvrm::LoadOptions options{.weights = ChoiceOf(argc == 3 ? argv[2] : "auto"),
                                   .num_threads = std::thread::hardware_concurrency()};
@@ -49,7 +38,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   const uint64_t larger = std::max((*file)->file_bytes(), (*model)->weight_bytes());
-  const uint64_t peak = PeakBytes() - before;
+  const uint64_t peak = kvrm::PeakResidentBytes() - before;
   std::printf("{\"file_bytes\":%llu,\"weight_bytes\":%llu,\"peak_bytes\":%llu,\"share\":%.3f}\n",
               static_cast<unsigned long long>((*file)->file_bytes()),
               static_cast<unsigned long long>((*model)->weight_bytes()),

@@ -4,6 +4,8 @@ import json
 import signal
 import socket
 import subprocess
+import sys
+import textwrap
 import urllib.request
 
 from program import WRITE_RANDOM_MODEL, WithRandomModel, main, run, start
@@ -178,6 +180,59 @@ class Cli(WithRandomModel):
         self.assertIn("not counted, decode, 1 stream x 512: Q8_0, fa on, KV f16 (rivals), 90.0 t/s",
                       text)
         self.assertIn("| Q4_0, fa ", text)
+
+    def test_VersusHoldsReadinessAndMemoryAgainstTheRivalsThatTakeLess(self):
+        # Its server is ready at once without its warm-up, and never with it.
+        model, rivals = self.rivals(
+            lambda name, answer: 'case "$*" in *no-mmap*) head -c 300000000 /dev/zero | tail;; esac\n'
+            f"printf '{answer}\\n' 10\n")
+        server = rivals / "llama-server"
+        server.write_text(textwrap.dedent(f"""\
+            #!{sys.executable}
+            import http.server, sys
+            if "--no-warmup" not in sys.argv:
+                sys.exit("no memory for a warm-up")
+            class Health(http.server.BaseHTTPRequestHandler):
+                def do_GET(self):
+                    self.send_response(200 if self.path == "/health" else 404)
+                    self.send_header("Content-Length", "2")
+                    self.end_headers()
+                    self.wfile.write(b"ok")
+            http.server.HTTPServer(("127.0.0.1", int(sys.argv[-1])), Health).serve_forever()
+            """))
+        server.chmod(0o755)
+        words = ("bench", "versus", "-m", model, "--rivals", rivals, "-r", "2", "-t", "1", "--rows",
+                 "ready,memory")
+        result = run(*words, "--json")
+        self.assert_ok(result)
+        ready, memory = json.loads(result.stdout)["rows"]
+        self.assertEqual((ready["key"], ready["unit"], memory["unit"]), ("ready", "s", "bytes"))
+        [pair] = ready["pairs"]
+        self.assertIn("no warm-up", pair["best"]["setting"])
+        self.assertEqual(len(pair["kvrm"]["samples"]), 2)
+        self.assertGreater(pair["kvrm"]["median"], 0)
+        self.assertIn("left out: '", result.stderr.decode())
+        self.assertEqual([pair["rivals"] for pair in memory["pairs"]],
+                         ["llama.cpp family, KV f16", "llama.cpp family, KV q8_0"])
+        for pair in memory["pairs"]:
+            self.assertNotIn("not mapped", pair["best"]["setting"])
+            self.assertGreater(pair["kvrm"]["median"], 2**20)
+            self.assertAlmostEqual(pair["share"], pair["kvrm"]["median"] / pair["best"]["median"])
+
+    def test_GrowthIsTimeOverTimeOverBytesOverBytes(self):
+        words = ("bench", "growth", "-m", self.model, "-t", "1", "-r", "2", "-n", "2")
+        result = run(*words, "--json")
+        self.assert_ok(result)
+        line = json.loads(result.stdout)
+        self.assertEqual([row["depth"] for row in line["rows"]], [512, 2048, 8192, 32768])
+        first, last = line["rows"][0], line["rows"][-1]
+        self.assertEqual(first["growth"], 1)
+        self.assertAlmostEqual(
+            last["growth"],
+            last["ms"]["median"] / first["ms"]["median"] / (last["bytes"] / first["bytes"]))
+        text = run(*words)
+        self.assert_ok(text)
+        self.assertRegex(text.stdout.decode(), r"growth to 32768 tokens: [0-9.]+ \(at most 1.5")
 
     # ---- bench serve
 

@@ -3,7 +3,8 @@
 Decode: B sequences of distinct random tokens, L of them in the cache when the clock starts, then N
 steps of continuous batching. Prefill: one prompt of L tokens, its first token being the end of it.
 Prints one JSON object: tokens_per_s (the median of the repeats), samples, versions. The package's
-scheduler, cache format and kernels are its defaults; the cache is as large as the row needs.
+scheduler, cache format and kernels are its defaults; the cache is as large as the row needs (in
+whole GiB, as the package counts), or grows.
 """
 
 import argparse
@@ -29,6 +30,7 @@ def arguments():
     parser.add_argument("-n", "--steps", type=int, default=128)
     parser.add_argument("-p", "--prefill", type=int, default=0, help="time a prompt of so many tokens")
     parser.add_argument("-r", "--repetitions", type=int, default=3)
+    parser.add_argument("--grow", action="store_true", help="a cache that grows as it is filled")
     return parser.parse_args()
 
 
@@ -39,7 +41,8 @@ class Bench:
         self.next_id = 0
         scheduler = openvino_genai.SchedulerConfig()
         rows = args.prefill + 8 if args.prefill else args.sequences * (args.depth + args.steps + 8)
-        scheduler.cache_size = max(1, -(-rows * 40_000 // 2**30))  # GiB; 40 kB a token is ample
+        if not args.grow:
+            scheduler.cache_size = max(1, -(-rows * 40_000 // 2**30))  # GiB; 40 kB a token is ample
         scheduler.max_num_seqs = max(args.sequences, 1)
         scheduler.max_num_batched_tokens = max(args.prefill, BATCHED_TOKENS)
         scheduler.enable_prefix_caching = False

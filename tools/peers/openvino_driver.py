@@ -36,6 +36,8 @@ def arguments():
     parser.add_argument("-c", "--context", type=int, default=4096, help="tokens of one sequence")
     parser.add_argument("-b", "--budget", type=int, default=0,
                         help="tokens of a step; 0: the package's default")
+    parser.add_argument("--cold", action="store_true",
+                        help="ready when the pipeline is made: no kernel has been compiled")
     return parser.parse_args()
 
 
@@ -108,7 +110,8 @@ def lines_of(pending, wait):
 def main():
     args = arguments()
     driver = Driver(args)
-    driver.warm_up(min(args.sequences, 9))
+    if not args.cold:
+        driver.warm_up(min(args.sequences, 9))
 
     def tell(what):
         sys.stdout.write(json.dumps(what) + "\n")

@@ -29,6 +29,7 @@ class ServerProcess {
   // Until it lists a model at `target`. Errors: it ended, or `timeout_s` passed; with the last line
   // that it printed.
   Result<ServerFacts> AwaitReady(const LoadTarget& target, double timeout_s);
+  bool HasEnded();
 
   int64_t pid() const { return pid_; }
   std::string Log() const;  // what it has printed
@@ -39,7 +40,6 @@ class ServerProcess {
  private:
   ServerProcess(pid_t pid, std::vector<std::string> command, std::string log)
       : pid_(pid), command_(std::move(command)), log_(std::move(log)) {}
-  bool HasEnded();
 
   pid_t pid_;  // -1: moved from, or ended and waited for
   std::vector<std::string> command_;

@@ -26,7 +26,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -34,6 +33,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/resident_memory.h"
 #include "server/testing/http_client.h"
 #include "server/testing/test_server.h"
 
@@ -301,15 +301,6 @@ class Client {
   uint64_t out_of_order_ = 0;
 };
 
-// The most memory that process `pid` has held, in MiB.
-double PeakMib(pid_t pid) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmHWM:")) return std::strtod(line.c_str() + 6, nullptr) / 1024;
-  }
-  return 0;
-}
-
 // The value of a series of /metrics; 0 when it is not there.
 double MetricOf(uint16_t port, const std::string& series) {
   const std::string text = Get(port, "/metrics").body;
@@ -344,7 +335,7 @@ Outcome RunLoad(const Load& load) {
     outcome.whole = client.Connect() && client.Read();
     outcome.delays_us = std::move(client.delays_us());
     outcome.out_of_order = client.out_of_order();
-    outcome.peak_mib = PeakMib(child);
+    outcome.peak_mib = static_cast<double>(PeakResidentBytes(child)) / (1 << 20);
     outcome.streams_cut =
         MetricOf(static_cast<uint16_t>(shared.port), "kvrm_outbox_overflow_total{bound=\"bytes\"}");
   }

@@ -1,0 +1,136 @@
+#include "bench/footprint.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "bench/subprocess.h"
+#include "bench/versus_report.h"
+
+namespace kvrm::cli {
+namespace {
+
+VersusSetting ThreeFiles() {
+  VersusSetting setting;
+  setting.program = "/bin/kvrm";
+  setting.model = "/m/x.Q4_1.gguf";
+  setting.threads = 2;
+  setting.places.programs = {"/r/native/bin"};
+  setting.places.models = {"/m/x.Q4_0.gguf", "/m/x.Q4_1.gguf", "/m/x.Q8_0.gguf"};
+  setting.places.open_vino = "/r/openvino/bin/openvino-bench";
+  setting.loss = {{"Q4_0", 0.2}};
+  return setting;
+}
+
+const FootprintRow& RowOf(FootprintKind kind) {
+  return *std::find_if(FootprintRows().begin(), FootprintRows().end(),
+                       [&](const FootprintRow& row) { return row.kind == kind; });
+}
+
+bool Holds(const std::vector<std::string>& command, const std::string& word) {
+  return std::find(command.begin(), command.end(), word) != command.end();
+}
+
+TEST(Footprint, MemoryIsHeldAgainstRivalsOfTheSameKvWidth) {
+  const auto pairs = FootprintPairs(RowOf(FootprintKind::kMemory), ThreeFiles());
+  ASSERT_EQ(pairs.size(), 3u);
+  const char* own_kv[] = {"f16", "int8", "int8"};
+  const char* their_kv[] = {"KV f16", "KV q8_0", "its own KV format"};
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    EXPECT_TRUE(Holds(pairs[i].own.command, own_kv[i])) << pairs[i].name;
+    ASSERT_FALSE(pairs[i].rivals.empty());
+    for (const Contender& rival : pairs[i].rivals) {
+      EXPECT_NE(rival.name.find(their_kv[i]), std::string::npos) << rival.name;
+      EXPECT_EQ(FileType(rival.model) == "Q4_0", false) << "loses too much";
+    }
+  }
+}
+
+TEST(Footprint, EachRivalRunsMappedAndNotAndWithTheCacheThatTakesLess) {
+  for (const auto& pair : FootprintPairs(RowOf(FootprintKind::kMemory), ThreeFiles())) {
+    const std::string other = pair.rivals[0].family == Family::kLlama ? "--no-mmap" : "--grow";
+    const auto with = std::count_if(pair.rivals.begin(), pair.rivals.end(), [&](const auto& rival) {
+      return Holds(rival.command, other) && Holds(rival.screening, other);
+    });
+    EXPECT_EQ(static_cast<size_t>(with) * 2, pair.rivals.size()) << pair.name;
+  }
+}
+
+TEST(Footprint, AServerIsTimedWithAndWithoutItsWarmUp) {
+  const auto pairs = FootprintPairs(RowOf(FootprintKind::kReady), ThreeFiles());
+  ASSERT_EQ(pairs.size(), 2u);
+  ASSERT_EQ(pairs[0].rivals.size(), 4u);  // two files that count, twice
+  for (const Contender& server : pairs[0].rivals) {
+    EXPECT_EQ(server.command[0], "/r/native/bin/llama-server");
+    EXPECT_EQ(Holds(server.command, "--no-warmup"),
+              server.name.find("no warm-up") != std::string::npos);
+  }
+  EXPECT_EQ(pairs[1].rivals[0].command[0], "/r/openvino/bin/openvino-driver");
+  EXPECT_EQ(pairs[0].own.command,
+            (std::vector<std::string>{"/bin/kvrm", "serve", "-m", "/m/x.Q4_1.gguf"}));
+}
+
+TEST(Footprint, WithoutOpenVinoThereIsNoPairOfIt) {
+  VersusSetting setting = ThreeFiles();
+  setting.places.open_vino.clear();
+  EXPECT_EQ(FootprintPairs(RowOf(FootprintKind::kMemory), setting).size(), 2u);
+  EXPECT_EQ(FootprintPairs(RowOf(FootprintKind::kReady), setting).size(), 1u);
+}
+
+TEST(Footprint, AGoalHoldsBothTheShareAndOurOwnFigure) {
+  const FootprintGoal ready{1, 0, 1.0, 0.5};
+  EXPECT_STREQ(FootprintVerdict(ready, 0.4, 0.9), "goal");
+  EXPECT_STREQ(FootprintVerdict(ready, 0.6, 0.9), "met");
+  EXPECT_STREQ(FootprintVerdict(ready, 0.4, 1.1), "MISSED");
+  EXPECT_STREQ(FootprintVerdict(ready, 1.1, 0.9), "MISSED");
+  const FootprintGoal memory{0.85, 0.75, 0, 0};
+  EXPECT_STREQ(FootprintVerdict(memory, 1e9, 0.74), "goal");
+  EXPECT_STREQ(FootprintVerdict(memory, 1e9, 0.8), "met");
+  EXPECT_STREQ(FootprintVerdict(memory, 1e9, 0.86), "MISSED");
+  EXPECT_STREQ(FootprintVerdict({0.2, 0, 0, 0}, 1, 0.1), "met") << "a row without a goal";
+}
+
+TEST(RunMeasuredProgram, TellsTheProgramsOwnPeakAndNotItsParents) {
+  constexpr size_t kMib = size_t{1} << 20;
+  {
+    const std::vector<char> mine(300 * kMib, 'x');
+  }  // a peak of ours that is over
+  const auto small = RunMeasuredProgram({"/bin/sh", "-c", "echo done"});
+  ASSERT_TRUE(small.ok());
+  EXPECT_EQ(small->output, "done\n");
+  EXPECT_GT(small->peak_resident_bytes, 0u);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LT(small->peak_resident_bytes, 250 * kMib);
+#endif
+}
+
+boost::json::value Figure(double median) {
+  return {{"setting", "s"}, {"command", "c"}, {"median", median}, {"samples", {median}}};
+}
+
+TEST(VersusText, RowsInWhichLessIsBetterHaveATableOfTheirOwn) {
+  const boost::json::array sheet = {{{"key", "ready"},
+                                     {"row", "exec to ready"},
+                                     {"unit", "s"},
+                                     {"date", "2026"},
+                                     {"pairs",
+                                      {{{"rivals", "llama.cpp family"},
+                                        {"kvrm", Figure(0.25)},
+                                        {"best", Figure(0.5)},
+                                        {"share", 0.5},
+                                        {"at_most", 1},
+                                        {"goal", 0},
+                                        {"own_at_most", 1},
+                                        {"own_goal", 0.5},
+                                        {"verdict", "goal"}}}}}};
+  const std::string text = VersusText(sheet, {});
+  EXPECT_NE(text.find("| exec to ready | 0.25 s (0.25..0.25) | llama.cpp family | 0.50 s"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("0.50x | 1.00x, 1.0 s / 0.5 s: goal"), std::string::npos) << text;
+  EXPECT_EQ(text.find("kvrm t/s"), std::string::npos) << "no table without rows";
+}
+
+}  // namespace
+}  // namespace kvrm::cli
