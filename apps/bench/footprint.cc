@@ -82,19 +82,33 @@ std::vector<FootprintPair> ReadyPairs(const VersusSetting& setting) {
   return pairs;
 }
 
-// The same, each also with its file not mapped, or with a cache that grows.
+// What may make a setting take less: its name, and the words that are added.
+struct Thrift {
+  const char* name;
+  std::vector<std::string> words;
+};
+std::vector<Thrift> ThriftsOf(const Contender& rival) {
+  if (rival.family == Family::kOpenVino) return {{"growing cache", {"--grow"}}};
+  const bool ik = rival.kind == OutputKind::kBatchedTable;
+  const Thrift not_mapped = {"not mapped", ik ? std::vector<std::string>{"--no-mmap"}
+                                              : std::vector<std::string>{"-lm", "none"}};
+  return {not_mapped, {"128 tokens a batch", {"-ub", "128"}}};
+}
+
+// The same, each also with what may make it take less.
 std::vector<Contender> MemoryRivals(const VersusSetting& setting, Family family,
                                     std::string_view like) {
   std::vector<Contender> rivals;
-  const bool llama = family == Family::kLlama;
-  for (Contender& rival : MemoryContenders(setting, family, like)) {
-    Contender other = rival;
-    rivals.push_back(std::move(rival));
-    for (std::vector<std::string>* command : {&other.command, &other.screening}) {
-      command->emplace_back(llama ? "--no-mmap" : "--grow");
+  for (const Contender& rival : MemoryContenders(setting, family, like)) {
+    rivals.push_back(rival);
+    for (const Thrift& thrift : ThriftsOf(rival)) {
+      Contender other = rival;
+      for (std::vector<std::string>* command : {&other.command, &other.screening}) {
+        command->insert(command->end(), thrift.words.begin(), thrift.words.end());
+      }
+      other.name += std::string(", ") + thrift.name;
+      rivals.push_back(std::move(other));
     }
-    other.name += llama ? ", not mapped" : ", growing cache";
-    rivals.push_back(std::move(other));
   }
   return rivals;
 }

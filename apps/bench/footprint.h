@@ -6,7 +6,8 @@
 // OpenVINO GenAI, a library, is ready when its pipeline is made, and has run nothing.
 //
 // memory: the peak of resident bytes, file pages counted, of 32 sequences of 512 + 128 tokens, each
-// rival in the settings of the speed row 32 x 512, with its file mapped and not mapped.
+// rival in the settings of the speed row 32 x 512, as they are and with what may make them take
+// less: the file not mapped, smaller batches, a cache that grows.
 #pragma once
 
 #include <boost/json.hpp>

@@ -47,14 +47,26 @@ TEST(Footprint, MemoryIsHeldAgainstRivalsOfTheSameKvWidth) {
   }
 }
 
-TEST(Footprint, EachRivalRunsMappedAndNotAndWithTheCacheThatTakesLess) {
-  for (const auto& pair : FootprintPairs(RowOf(FootprintKind::kMemory), ThreeFiles())) {
-    const std::string other = pair.rivals[0].family == Family::kLlama ? "--no-mmap" : "--grow";
-    const auto with = std::count_if(pair.rivals.begin(), pair.rivals.end(), [&](const auto& rival) {
-      return Holds(rival.command, other) && Holds(rival.screening, other);
+TEST(Footprint, EachRivalAlsoRunsWithWhatMayMakeItTakeLess) {
+  const auto pairs = FootprintPairs(RowOf(FootprintKind::kMemory), ThreeFiles());
+  const auto runs_with = [](const FootprintPair& pair, const std::vector<std::string>& words) {
+    return std::count_if(pair.rivals.begin(), pair.rivals.end(), [&](const Contender& rival) {
+      return std::all_of(words.begin(), words.end(), [&](const std::string& word) {
+        return Holds(rival.command, word) && Holds(rival.screening, word);
+      });
     });
-    EXPECT_EQ(static_cast<size_t>(with) * 2, pair.rivals.size()) << pair.name;
+  };
+  for (size_t i : {0, 1}) {
+    const auto each = static_cast<std::ptrdiff_t>(pairs[i].rivals.size() / 3);
+    EXPECT_EQ(runs_with(pairs[i], {"-lm", "none"}), each) << pairs[i].name;
+    EXPECT_EQ(runs_with(pairs[i], {"-ub", "128"}), each) << pairs[i].name;
   }
+  EXPECT_EQ(runs_with(pairs[2], {"--grow"}), 2);
+  VersusSetting ik = ThreeFiles();
+  ik.places.programs = {"/r/ik/bin"};
+  const auto words_of_ik = FootprintPairs(RowOf(FootprintKind::kMemory), ik);
+  EXPECT_EQ(runs_with(words_of_ik[0], {"--no-mmap"}), 4) << "two files, flash attention on and off";
+  EXPECT_EQ(runs_with(words_of_ik[0], {"-lm"}), 0);
 }
 
 TEST(Footprint, AServerIsTimedWithAndWithoutItsWarmUp) {

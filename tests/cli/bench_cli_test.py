@@ -184,7 +184,7 @@ class Cli(WithRandomModel):
     def test_VersusHoldsReadinessAndMemoryAgainstTheRivalsThatTakeLess(self):
         # Its server is ready at once without its warm-up, and never with it.
         model, rivals = self.rivals(
-            lambda name, answer: 'case "$*" in *no-mmap*) head -c 300000000 /dev/zero | tail;; esac\n'
+            lambda name, answer: 'case "$*" in *"-lm none"*) head -c 300000000 /dev/zero | tail;; esac\n'
             f"printf '{answer}\\n' 10\n")
         server = rivals / "llama-server"
         server.write_text(textwrap.dedent(f"""\
