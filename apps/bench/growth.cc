@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/ceilings.h"
 #include "bench/decode_batch.h"
 #include "bench/machine.h"
 #include "bench/statistics.h"
@@ -26,7 +27,8 @@ constexpr double kAtMost = 1.5, kGoal = 1.2;
 struct Depth {
   uint32_t tokens = 0;
   std::unique_ptr<DecodeBatch> batch;
-  uint64_t bytes = 0;  // that the mean step reads
+  uint64_t bytes = 0;              // that the mean step reads
+  double ceiling_bytes_per_s = 0;  // read bandwidth at just that working set, measured afterwards
   std::vector<double> ms;
   double median_ms() const { return Summarize(ms).median; }
 };
@@ -44,6 +46,7 @@ json::object ToJson(const std::vector<Depth>& depths, const BenchResult& about) 
     rows.push_back({{"depth", depth.tokens},
                     {"bytes", depth.bytes},
                     {"ms", SummaryJson(depth.ms)},
+                    {"ceiling_bytes_per_s", depth.ceiling_bytes_per_s},
                     {"growth", Growth(depth, depths.front())}});
   }
   json::object result{{"schema", kResultSchema},
@@ -65,7 +68,7 @@ json::object ToJson(const std::vector<Depth>& depths, const BenchResult& about) 
 
 std::string ToText(const std::vector<Depth>& depths, const BenchResult& about) {
   std::vector<std::vector<std::string>> table = {
-      {"tokens in the cache", "ms a step", "MB a step", "GB/s", "growth"}};
+      {"tokens in the cache", "ms a step", "MB a step", "GB/s", "of GB/s at most", "growth"}};
   for (const Depth& depth : depths) {
     const Summary ms = Summarize(depth.ms);
     const double bytes = static_cast<double>(depth.bytes);
@@ -73,6 +76,7 @@ std::string ToText(const std::vector<Depth>& depths, const BenchResult& about) {
                      fmt::format("{:.2f} ({:.2f}..{:.2f})", ms.median, ms.min, ms.max),
                      fmt::format("{:.1f}", bytes / 1e6),
                      fmt::format("{:.1f}", bytes / 1e6 / ms.median),
+                     fmt::format("{:.1f}", depth.ceiling_bytes_per_s / 1e9),
                      fmt::format("{:.2f}", Growth(depth, depths.front()))});
   }
   const double growth = Growth(depths.back(), depths.front());
@@ -113,6 +117,9 @@ int RunBenchGrowth(const OptionValues& values) {
       if (!seconds) return Failed(values, InvalidInput("logits are not finite"));
       if (repeat >= 0) depth.ms.push_back(1e3 * *seconds / steps);
     }
+  }
+  for (Depth& depth : depths) {
+    depth.ceiling_bytes_per_s = MeasureReadBandwidth(depth.bytes, driver.num_threads());
   }
   BenchResult about = bench->NewResult(values, gate);
   about.command = fmt::format("kvrm bench growth -n {} -r {} -t {} --kv {}", steps, repeats,
