@@ -40,26 +40,31 @@ bool IsLaterPart(const std::string& file) {
   return part && part->part > 1;
 }
 
-// The models of one repository's present snapshot: each GGUF file by its quant, where that is its
-// alone, else by its path; or the folder.
-void LookInRepo(const std::string& repo, const std::string& cache_dir,
-                std::vector<InstalledModel>* models) {
-  const RepoCache cache(cache_dir, repo);
-  const std::string commit = cache.Commit();
-  if (commit.empty()) return;
-  const std::string snapshot = cache.Snapshot(commit);
-  const std::vector<std::string> files = cache.Files(commit);
+// The models of one snapshot: each GGUF file by its quant, where that is its alone, else by its
+// path; or the folder. `name`: of the repository at the snapshot's revision.
+void LookInSnapshot(const std::string& name, const std::string& snapshot,
+                    const std::vector<std::string>& files, std::vector<InstalledModel>* models) {
   bool any = false;
   for (const std::string& file : files) {
     if (!file.ends_with(".gguf") || IsLaterPart(file)) continue;
     const auto by_quant = ChooseFiles(files, QuantOf(file));
     const bool is_first = by_quant.ok() && by_quant->files.front() == file;
     const std::string choice = is_first && !QuantOf(file).empty() ? QuantOf(file) : file;
-    models->push_back(Look(repo + ":" + choice, snapshot + "/" + file, ModelPlace::kHubCache));
+    models->push_back(Look(name + ":" + choice, snapshot + "/" + file, ModelPlace::kHubCache));
     any = true;
   }
   const auto folder = ChooseFiles(files, "");
-  if (!any && folder.ok()) models->push_back(Look(repo, snapshot, ModelPlace::kHubCache));
+  if (!any && folder.ok()) models->push_back(Look(name, snapshot, ModelPlace::kHubCache));
+}
+
+void LookInRepo(const std::string& repo, const std::string& cache_dir,
+                std::vector<InstalledModel>* models) {
+  const RepoCache cache(cache_dir, repo);
+  for (const std::string& revision : cache.Revisions()) {
+    const std::string commit = cache.Commit(revision);
+    const RepoSpec spec{.repo = repo, .revision = revision == kMainRevision ? "" : revision};
+    LookInSnapshot(spec.Name(), cache.Snapshot(commit), cache.Files(commit), models);
+  }
 }
 
 }  // namespace

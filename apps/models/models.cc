@@ -64,7 +64,7 @@ std::string Text(const std::vector<InstalledModel>& installed, const ModelPlaces
         {model.name, SizeText(model.bytes), model.about + ", " + model.license + terms + there});
   }
   return text + Columns(rows) +
-         "`-hf ORG/REPO[:QUANT]` in place of -m gets a model of a hub (docs/models.md).\n";
+         "`-hf ORG/REPO[@REV][:QUANT]` in place of -m gets a model of a hub (docs/models.md).\n";
 }
 
 json::value Json(const std::vector<InstalledModel>& installed, const ModelPlaces& places) {

@@ -68,6 +68,23 @@ TEST_F(Installed, EachNameIsOneThatFindModelFinds) {
   }
 }
 
+TEST_F(Installed, EachSnapshotIsListedOnceUnderARevisionThatLeadsToIt) {
+  const std::string repo = "/hub/models--o--r", one(40, '1'), two(40, '2'), three(40, '3');
+  for (const std::string& commit : {one, two, three}) {
+    Write(repo + "/snapshots/" + commit + "/m-Q8_0.gguf");
+  }
+  fs::create_directories(dir_ + repo + "/refs");
+  std::ofstream(dir_ + repo + "/refs/main") << one;
+  std::ofstream(dir_ + repo + "/refs/v1") << one;
+  std::ofstream(dir_ + repo + "/refs/v2") << two;
+  std::vector<std::string> names;
+  for (const InstalledModel& model : Found()) {
+    names.push_back(model.name);
+    EXPECT_EQ(FindModel(model.name, {dir_ + "/models", dir_ + "/hub"}).value(), model.path);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"o/r:Q8_0", "o/r@v2:Q8_0", "o/r@" + three + ":Q8_0"}));
+}
+
 TEST_F(Installed, WhatCannotBeRunIsListedWithTheReason) {
   std::ofstream(dir_ + "/models/broken.gguf") << "no model";
   std::ofstream(dir_ + "/models/notes.txt") << "no model";

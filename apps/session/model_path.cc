@@ -9,6 +9,7 @@
 
 #include "hub/cache.h"
 #include "hub/hub.h"
+#include "model/gguf.h"
 #include "model/hub_folder.h"
 #include "session/progress_bar.h"
 #include "session/size_text.h"
@@ -85,6 +86,24 @@ HubListener Narrator() {
   return listener;
 }
 
+// -hf with --hf-revision, which must not say something else.
+Result<RepoSpec> HubSpecOf(const OptionValues& values) {
+  auto spec = ParseRepoSpec(values.Text("hf-repo"));
+  if (!spec.ok()) return Error{spec.error().kind, "-hf " + spec.error().message};
+  const std::string& revision = values.Text("hf-revision");
+  if (revision.empty()) return spec;
+  if (!IsRevision(revision)) {
+    return InvalidInput("--hf-revision '" + PrintableName(revision) +
+                        "': takes a branch, a tag or a commit");
+  }
+  if (!spec->revision.empty() && spec->revision != revision) {
+    return InvalidInput("-hf " + spec->Name() + " and --hf-revision " + revision +
+                        ": give one of them");
+  }
+  spec->revision = revision;
+  return spec;
+}
+
 }  // namespace
 
 std::string CacheDir() {
@@ -129,11 +148,15 @@ Result<std::string> ModelPathOf(const OptionValues& values) {
   const bool has_model = values.Source("model") == ValueSource::kCommandLine;
   const bool has_repo = values.Source("hf-repo") == ValueSource::kCommandLine;
   if (has_model && has_repo) return InvalidInput("-m and -hf: give one of them");
-  if (repo.empty() || has_model) return FindModel(values.Text("model"));
-  const auto spec = ParseRepoSpec(repo);
-  if (!spec.ok()) return Error{spec.error().kind, "-hf " + spec.error().message};
+  if (repo.empty() || has_model) {
+    if (values.Source("hf-revision") == ValueSource::kCommandLine) {
+      return InvalidInput("--hf-revision: belongs to -hf; with -m it is ORG/REPO@REVISION");
+    }
+    return FindModel(values.Text("model"));
+  }
+  KVRM_ASSIGN_OR_RETURN(const RepoSpec spec, HubSpecOf(values));
   KVRM_ASSIGN_OR_RETURN(const HubSettings settings, ReadHubSettings());
-  return GetModel(*spec, settings, Narrator());
+  return GetModel(spec, settings, Narrator());
 }
 
 std::string ModelNameOf(const std::string& path) {

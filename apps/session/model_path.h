@@ -27,13 +27,14 @@ std::vector<std::string> InstalledNames(const std::string& dir);
 
 // `name`: "" = the default model; a path to a file or to a folder with config.json; an installed
 // file's or folder's name, a file's with or without ".gguf", whole or as a prefix that only one
-// has, case ignored; or ORG/REPO[:QUANT] of the hub's cache. Nothing is fetched. Errors: kNotFound
-// with what is installed and how to get the default; ambiguous prefixes with their matches.
+// has, case ignored; or ORG/REPO[@REVISION][:QUANT] of the hub's cache. Nothing is fetched. Errors:
+// kNotFound with what is installed and how to get the default; ambiguous prefixes with their
+// matches.
 Result<std::string> FindModel(const std::string& name, const ModelPlaces& places = UsersModels());
 
 // What -hf names, fetched with a progress bar as far as the cache lacks it; else what -m names.
 // Requires: the command has both options. Errors: those of FindModel and GetModel; both on one
-// command line.
+// command line; --hf-revision without -hf, or another than -hf says.
 Result<std::string> ModelPathOf(const OptionValues& values);
 
 // What a model at `path` is called: a folder's ModelFolderName, a file's name without ".gguf".

@@ -90,6 +90,18 @@ TEST_F(ModelPath, ARepositoryOfTheHubCacheIsFoundByItsNameAndCalledByIt) {
   EXPECT_EQ(ModelNameOf(dir_ + "/" + repo + "/snapshots/" + commit), "org/repo");
 }
 
+TEST_F(ModelPath, ARevisionOfTheHubCacheIsABranchATagOrACommit) {
+  const std::string repo = "hub/models--org--repo", commit(40, 'b');
+  fs::create_directories(dir_ + "/" + repo + "/refs/refs/pr");
+  fs::create_directories(dir_ + "/" + repo + "/snapshots/" + commit);
+  std::ofstream(dir_ + "/" + repo + "/refs/refs/pr/3") << commit;
+  const std::string gguf = Install(repo + "/snapshots/" + commit + "/m-Q8_0.gguf");
+  EXPECT_EQ(Found("org/repo@refs/pr/3"), gguf);
+  EXPECT_EQ(Found("org/repo@" + commit + ":Q8_0"), gguf);
+  EXPECT_NE(Found("org/repo").find("org/repo: not in the cache"), std::string::npos);
+  EXPECT_NE(Found("org/repo@v2").find("org/repo@v2: not in the cache"), std::string::npos);
+}
+
 TEST_F(ModelPath, ADirectoryIsNoModel) {
   EXPECT_NE(Found(dir_).find("a directory"), std::string::npos) << Found(dir_);
 }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <system_error>
 
 #include "hub/repo.h"
@@ -50,11 +51,39 @@ std::string RepoCache::Blob(const std::string& etag) const { return folder_ + "/
 
 std::string RepoCache::Lock(const std::string& etag) const { return locks_ + "/" + etag + ".lock"; }
 
-std::string RepoCache::Commit() const {
-  std::ifstream file(folder_ + "/refs/main");
+std::string RepoCache::Commit(const std::string& revision) const {
+  std::error_code error;
+  if (IsCommit(revision)) return fs::is_directory(Snapshot(revision), error) ? revision : "";
+  std::ifstream file(folder_ + "/refs/" + revision);
   std::string commit;
   file >> commit;
   return IsCommit(commit) ? commit : "";
+}
+
+std::vector<std::string> RepoCache::Revisions() const {
+  const fs::path refs = folder_ + "/refs";
+  std::vector<std::string> named = {kMainRevision};
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(refs, error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string name = it->path().lexically_relative(refs).string();
+    if (name != kMainRevision && IsRevision(name)) named.push_back(name);
+  }
+  std::sort(named.begin() + 1, named.end());
+  std::vector<std::string> commits;
+  for (fs::directory_iterator it(folder_ + "/snapshots", error), end; !error && it != end;
+       it.increment(error)) {
+    commits.push_back(it->path().filename().string());
+  }
+  std::sort(commits.begin(), commits.end());
+  named.insert(named.end(), commits.begin(), commits.end());
+  std::vector<std::string> revisions;
+  std::set<std::string> seen;
+  for (const std::string& name : named) {
+    const std::string commit = Commit(name);
+    if (!commit.empty() && seen.insert(commit).second) revisions.push_back(name);
+  }
+  return revisions;
 }
 
 std::vector<std::string> RepoCache::Files(const std::string& commit) const {
@@ -93,8 +122,9 @@ Status RepoCache::Link(const std::string& commit, const std::string& path,
   return error ? Status(CannotMake(link, error)) : Ok();
 }
 
-Status RepoCache::SetCommit(const std::string& commit) const {
-  const fs::path path = fs::path(folder_) / "refs" / "main";
+Status RepoCache::SetCommit(const std::string& revision, const std::string& commit) const {
+  if (revision == commit) return Ok();
+  const fs::path path = fs::path(folder_) / "refs" / revision;
   const fs::path whole = path.string() + "." + std::to_string(getpid());
   std::error_code error;
   fs::create_directories(path.parent_path(), error);

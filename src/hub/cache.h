@@ -1,7 +1,7 @@
 // One repository's folder in the cache of PyPI huggingface_hub, in its layout, so that tools share
 // files:
 //
-//   models--ORG--REPO/refs/main                 the commit last seen
+//   models--ORG--REPO/refs/REVISION             the commit that it last was; none for commits
 //                     blobs/ETAG                contents; ETAG.incomplete: as far as they came
 //                     snapshots/COMMIT/PATH     links to blobs
 //   .locks/models--ORG--REPO/ETAG.lock          held (flock) while a blob is fetched
@@ -32,8 +32,12 @@ class RepoCache {
   std::string Blob(const std::string& etag) const;
   std::string Lock(const std::string& etag) const;
 
-  // What refs/main says; "" = nothing, or no commit.
-  std::string Commit() const;
+  // What the cache knows `revision` as: what refs/REVISION says, or a commit that has a snapshot.
+  // "" = nothing, or no commit. Requires: IsRevision.
+  std::string Commit(const std::string& revision) const;
+  // Each snapshot once, by a revision that leads to it: main first, then others, sorted; commits
+  // last, of the snapshots that nothing leads to.
+  std::vector<std::string> Revisions() const;
   // Paths of the files of a snapshot that are whole, sorted.
   std::vector<std::string> Files(const std::string& commit) const;
 
@@ -41,7 +45,8 @@ class RepoCache {
   Status MakeFolders(const std::string& commit, const std::string& path) const;
   // Snapshot(commit)/path becomes a link to the blob.
   Status Link(const std::string& commit, const std::string& path, const std::string& etag) const;
-  Status SetCommit(const std::string& commit) const;
+  // `revision` now is `commit`. A commit stands for itself: nothing is written.
+  Status SetCommit(const std::string& revision, const std::string& commit) const;
 
  private:
   std::string folder_, locks_;

@@ -52,12 +52,31 @@ TEST_F(Cache, ALinkWhoseBlobIsGoneIsNoFileAndIsMadeAnew) {
 
 TEST_F(Cache, TheCommitIsWhatWasSetAndNothingElseIsTakenForOne) {
   const RepoCache cache(dir_, "org/repo");
-  EXPECT_EQ(cache.Commit(), "");
-  ASSERT_TRUE(cache.SetCommit(commit_).ok());
-  EXPECT_EQ(cache.Commit(), commit_);
+  EXPECT_EQ(cache.Commit("main"), "");
+  ASSERT_TRUE(cache.SetCommit("main", commit_).ok());
+  EXPECT_EQ(cache.Commit("main"), commit_);
   EXPECT_EQ(fs::file_size(dir_ + "/models--org--repo/refs/main"), commit_.size());
   std::ofstream(dir_ + "/models--org--repo/refs/main") << "../../elsewhere";
-  EXPECT_EQ(cache.Commit(), "");
+  EXPECT_EQ(cache.Commit("main"), "");
+}
+
+TEST_F(Cache, EachRevisionIsAFileOfRefsAndACommitStandsForItself) {
+  const RepoCache cache(dir_, "org/repo");
+  const std::string other(40, 'd'), third(40, 'e');
+  ASSERT_TRUE(cache.SetCommit("refs/pr/3", commit_).ok());
+  EXPECT_TRUE(fs::is_regular_file(dir_ + "/models--org--repo/refs/refs/pr/3"));
+  EXPECT_EQ(cache.Commit("refs/pr/3"), commit_);
+  EXPECT_EQ(cache.Commit("main"), "");
+  EXPECT_EQ(cache.Commit(other), "") << "no such snapshot";
+  for (const std::string& commit : {commit_, other, third}) {
+    ASSERT_TRUE(cache.MakeFolders(commit, "m.gguf").ok());
+  }
+  ASSERT_TRUE(cache.SetCommit(other, other).ok());
+  EXPECT_FALSE(fs::exists(dir_ + "/models--org--repo/refs/" + other));
+  EXPECT_EQ(cache.Commit(other), other);
+  ASSERT_TRUE(cache.SetCommit("main", third).ok());
+  ASSERT_TRUE(cache.SetCommit("v1", third).ok());
+  EXPECT_EQ(cache.Revisions(), (std::vector<std::string>{"main", "refs/pr/3", other}));
 }
 
 TEST_F(Cache, TheEnvironmentSaysWhereItIs) {

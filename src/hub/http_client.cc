@@ -69,6 +69,12 @@ http::request<http::empty_body> RequestOf(const HttpQuestion& question, bool wit
   return request;
 }
 
+void Authorize(const Proxy& proxy, http::request<http::empty_body>& request) {
+  if (!proxy.authorization.empty()) {
+    request.set(http::field::proxy_authorization, proxy.authorization);
+  }
+}
+
 bool IsRedirect(unsigned status) {
   return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
@@ -173,18 +179,24 @@ struct HttpClient::State {
     return error ? Status(Lost(url, "connect", error)) : Ok();
   }
 
-  // A way through a proxy to the host itself.
-  Status Tunnel(const Url& proxy, const Url& url, beast::tcp_stream& stream) {
+  // A way through a proxy to the host itself. Who asks is told to the proxy and to nobody behind
+  // it.
+  Status Tunnel(const Proxy& proxy, const Url& url, beast::tcp_stream& stream) {
     const std::string host =
         url.host.find(':') == std::string::npos ? url.host : "[" + url.host + "]";
     const std::string target = host + ":" + std::to_string(url.port);
     http::request<http::empty_body> request(http::verb::connect, target, /*version=*/11);
     request.set(http::field::host, target);
-    HttpQuestion question{.url = proxy, .head_only = true};  // what follows is no body
+    Authorize(proxy, request);
+    HttpQuestion question{.url = proxy.url, .head_only = true};  // what follows is no body
     Exchange<beast::tcp_stream> exchange(io, stream, question, std::move(request));
     KVRM_ASSIGN_OR_RETURN(const HttpAnswer answer, exchange.Head());
     if (answer.status == 200) return Ok();
-    return Lost(proxy, "proxy to " + target, "HTTP " + std::to_string(answer.status));
+    const bool wants_login = answer.status == 407;
+    return Lost(
+        proxy.url, "proxy to " + target,
+        "HTTP " + std::to_string(answer.status) +
+            (wants_login ? ": it wants a user name: https_proxy=http://USER:PASSWORD@HOST" : ""));
   }
 
   Status Handshake(const Url& url, beast::ssl_stream<beast::tcp_stream>& stream) {
@@ -223,14 +235,15 @@ struct HttpClient::State {
 
   Result<HttpAnswer> AskOnce(const HttpQuestion& question, bool with_token, Redirects redirects,
                              const OnHead& on_head, const OnBytes& on_bytes) {
-    KVRM_ASSIGN_OR_RETURN(const std::optional<Url> proxy, ProxyFor(question.url));
-    const Url& next = proxy ? *proxy : question.url;
+    KVRM_ASSIGN_OR_RETURN(const std::optional<Proxy> proxy, ProxyFor(question.url));
+    const Url& next = proxy ? proxy->url : question.url;
     if (!question.url.tls) {
       beast::tcp_stream stream(io);
       KVRM_RETURN_IF_ERROR(Connect(next, stream));
-      const Form form = proxy ? Form::kWholeAddress : Form::kTarget;
-      return Exchanged(Exchange(io, stream, question, RequestOf(question, with_token, form)),
-                       question, redirects, on_head, on_bytes);
+      auto request = RequestOf(question, with_token, proxy ? Form::kWholeAddress : Form::kTarget);
+      if (proxy) Authorize(*proxy, request);
+      return Exchanged(Exchange(io, stream, question, std::move(request)), question, redirects,
+                       on_head, on_bytes);
     }
     beast::ssl_stream<beast::tcp_stream> stream(io, Tls());
     KVRM_RETURN_IF_ERROR(Connect(next, beast::get_lowest_layer(stream)));

@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kMaxListingBytes = 64u << 20;
 constexpr int kMaxTries = 5;  // of a file whose bytes stop coming
+constexpr unsigned kProxyWantsLogin = 407;
 
 std::string Variable(const char* name) {
   const char* value = std::getenv(name);
@@ -59,6 +60,11 @@ Error Refused(const HttpAnswer& answer, const std::string& what, bool with_token
   }
   if (code == "RepoNotFound") {
     return NotFound(status + ": no such repository, or a private one: " + token);
+  }
+  if (code == "RevisionNotFound") return NotFound(status + ": no such branch, tag or commit");
+  if (answer.status == kProxyWantsLogin) {
+    return Unavailable(status +
+                       ": the proxy wants a user name: " + "http_proxy=http://USER:PASSWORD@HOST");
   }
   if (answer.status == 401 || answer.status == 403) {
     return InvalidInput(status + ": not open to everybody: " + token);
@@ -127,13 +133,13 @@ class Downloads {
       KVRM_RETURN_IF_ERROR(Get(listing.commit, file));
     }
     if (chosen->is_folder) KVRM_RETURN_IF_ERROR(GetShards(listing));
-    KVRM_RETURN_IF_ERROR(cache_.SetCommit(listing.commit));
+    KVRM_RETURN_IF_ERROR(cache_.SetCommit(spec_.Revision(), listing.commit));
     const std::string snapshot = cache_.Snapshot(listing.commit);
     return chosen->is_folder ? snapshot : snapshot + "/" + chosen->files.front();
   }
 
  private:
-  Error In(const Error& error) const { return {error.kind, spec_.repo + ": " + error.message}; }
+  Error In(const Error& error) const { return {error.kind, spec_.Name() + ": " + error.message}; }
   Error In(const std::string& file, const Error& error) const {
     return In(Error{error.kind, "'" + PrintableName(file) + "': " + error.message});
   }
@@ -148,10 +154,11 @@ class Downloads {
   Result<RepoListing> List() {
     std::string text;
     const auto answer = client_.Ask(
-        Ask("/api/models/" + spec_.repo + "/revision/main"), Redirects::kFollow,
+        Ask("/api/models/" + spec_.repo + "/revision/" + EncodeSegment(spec_.Revision())),
+        Redirects::kFollow,
         [&](const HttpAnswer& head) {
           if (IsSuccess(head.status)) return Ok();
-          return Status(Refused(head, spec_.repo, !settings_.token.empty()));
+          return Status(Refused(head, spec_.Name(), !settings_.token.empty()));
         },
         [&](std::span<const char> bytes) {
           if (bytes.size() > kMaxListingBytes - text.size()) {
@@ -187,7 +194,7 @@ class Downloads {
     // A large file's answer leads elsewhere, and carries its own name and size beside.
     const bool elsewhere = answer->status >= 300 && answer->status < 400;
     if (!IsSuccess(answer->status) && !elsewhere) {
-      return Refused(*answer, spec_.repo + ": '" + PrintableName(file) + "'",
+      return Refused(*answer, spec_.Name() + ": '" + PrintableName(file) + "'",
                      !settings_.token.empty());
     }
     const std::string_view linked_etag = answer->Find("X-Linked-Etag");
@@ -316,20 +323,20 @@ Result<HubSettings> ReadHubSettings() {
 
 Result<std::string> GetCachedModel(const RepoSpec& spec, const std::string& cache_dir) {
   const RepoCache cache(cache_dir, spec.repo);
-  const std::string commit = cache.Commit();
-  if (commit.empty()) return NotFound(spec.repo + ": not in the cache (" + cache_dir + ")");
+  const std::string commit = cache.Commit(spec.Revision());
+  if (commit.empty()) return NotFound(spec.Name() + ": not in the cache (" + cache_dir + ")");
   const std::vector<std::string> files = cache.Files(commit);
   const std::string snapshot = cache.Snapshot(commit);
   const auto chosen = ChooseFiles(files, spec.quant);
   if (!chosen.ok()) {
     return Error{chosen.error().kind,
-                 spec.repo + ": in the cache (" + cache_dir + "): " + chosen.error().message};
+                 spec.Name() + ": in the cache (" + cache_dir + "): " + chosen.error().message};
   }
   if (!chosen->is_folder) return snapshot + "/" + chosen->files.front();
   KVRM_ASSIGN_OR_RETURN(const auto shards, ShardsOf(snapshot));
   for (const std::string& shard : shards) {
     if (std::binary_search(files.begin(), files.end(), shard)) continue;
-    return NotFound(spec.repo + ": the cache (" + cache_dir + ") lacks '" + PrintableName(shard) +
+    return NotFound(spec.Name() + ": the cache (" + cache_dir + ") lacks '" + PrintableName(shard) +
                     "'");
   }
   return snapshot;

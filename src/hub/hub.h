@@ -1,5 +1,5 @@
-// From ORG/REPO[:QUANT] to a model on this machine: files come from the hub into the cache that
-// PyPI huggingface_hub shares, or are there already. Blocking; thread-compatible.
+// From ORG/REPO[@REVISION][:QUANT] to a model on this machine: files come from the hub into the
+// cache that PyPI huggingface_hub shares, or are there already. Blocking; thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -31,11 +31,11 @@ struct HubListener {
 };
 
 // The path of the model: a GGUF file, or a folder with config.json. What the cache has of the
-// hub's present commit is not fetched again; parts of files are gone on with. Where the hub cannot
-// be reached, what the cache has is taken, with a note.
+// commit that the revision is now is not fetched again; parts of files are gone on with. Where the
+// hub cannot be reached, what the cache has is taken, with a note.
 // Errors, one line: repository, file, and status or reason. A repository that is not there or not
-// open to the token; no file of the quant, with those that there are; a wrong checksum, whose bytes
-// are removed; no room on the disk; offline, and not in the cache.
+// open to the token; no such revision; no file of the quant, with those that there are; a wrong
+// checksum, whose bytes are removed; no room on the disk; offline, and not in the cache.
 Result<std::string> GetModel(const RepoSpec& spec, const HubSettings& settings,
                              const HubListener& listener);
 

@@ -5,12 +5,21 @@
 
 #include <optional>
 
+#include <string>
+
 #include "base/result.h"
 #include "hub/url.h"
 
 namespace kvrm {
 
-// nullopt: none. Errors name the variable: a proxy that is no http:// address.
-Result<std::optional<Url>> ProxyFor(const Url& url);
+struct Proxy {
+  Url url;
+  std::string authorization;  // the value of Proxy-Authorization; empty: none is sent
+};
+
+// nullopt: none. [http://][USER[:PASSWORD]@]HOST[:PORT], USER and PASSWORD percent-encoded. Errors
+// name the variable and never show what stands in it before the '@': a proxy that is no http://
+// address, a percent sign that encodes nothing.
+Result<std::optional<Proxy>> ProxyFor(const Url& url);
 
 }  // namespace kvrm

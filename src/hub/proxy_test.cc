@@ -18,7 +18,9 @@ class Proxy : public ::testing::Test {
   std::string Of(const std::string& url) {
     const auto proxy = ProxyFor(ParseUrl(url).value());
     if (!proxy.ok()) return "error: " + proxy.error().message;
-    return *proxy ? (*proxy)->Authority() : "none";
+    if (!*proxy) return "none";
+    const std::string& login = (*proxy)->authorization;
+    return (*proxy)->url.Authority() + (login.empty() ? "" : " " + login);
   }
 };
 
@@ -49,8 +51,31 @@ TEST_F(Proxy, HostsOfTheListAndTheirDomainsAreAskedDirectly) {
 TEST_F(Proxy, WhatIsNoProxyIsRefusedByItsVariable) {
   setenv("https_proxy", "https://p", 1);
   EXPECT_NE(Of("https://h/").find("https_proxy"), std::string::npos);
-  setenv("https_proxy", "http://user:secret@p", 1);
-  EXPECT_NE(Of("https://h/").find("error: https_proxy"), std::string::npos);
+}
+
+TEST_F(Proxy, AUserNameAndAPasswordAreSaidAsHttpsBasicSchemeDoes) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"http://user:secret@p:1", "p:1 Basic dXNlcjpzZWNyZXQ="},
+      {"user@p", "p Basic dXNlcjo="},
+      {"http://a%40b:c%3Ad%2f@p/", "p Basic YUBiOmM6ZC8="},
+      {"http://u:p@q@p:1", "p:1 Basic dTpwQHE="},
+      {"http://:@[::1]:1", "[::1]:1 Basic Og=="},
+      {"http://p/a@b", "p"},
+  };
+  for (const auto& [value, wanted] : cases) {
+    setenv("https_proxy", value, 1);
+    EXPECT_EQ(Of("https://h/"), wanted) << value;
+  }
+}
+
+TEST_F(Proxy, NoMessageShowsAPassword) {
+  for (const char* value : {"http://user:secret%@p", "http://user:secret%4@p", "https://u:secret@p",
+                            "http://u:secret%zz@p", "ftp://u:secret@p", "http://u:secret@p:0"}) {
+    setenv("https_proxy", value, 1);
+    const std::string said = Of("https://h/");
+    EXPECT_EQ(said.find("error: https_proxy: "), 0u) << said;
+    EXPECT_EQ(said.find("secret"), std::string::npos) << said;
+  }
 }
 
 }  // namespace

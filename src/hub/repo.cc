@@ -15,7 +15,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr size_t kMaxNameBytes = 96, kMaxPathBytes = 1024;
+constexpr size_t kMaxNameBytes = 96, kMaxPathBytes = 1024, kMaxRevisionBytes = 200;
 constexpr size_t kCommitDigits = 40;
 constexpr std::string_view kGgufEnding = ".gguf";
 constexpr std::string_view kDefaultQuant = "Q4_K_M";
@@ -122,20 +122,31 @@ Result<ModelFiles> ChooseFolder(const std::vector<std::string>& files) {
 }  // namespace
 
 Result<RepoSpec> ParseRepoSpec(std::string_view text) {
-  const std::string rule = "'" + PrintableName(text) + "': takes ORG/REPO or ORG/REPO:QUANT";
+  const std::string rule = "'" + PrintableName(text) + "': takes ORG/REPO[@REVISION][:QUANT]";
   const size_t colon = text.find(':');
-  const std::string_view repo = text.substr(0, colon);
+  const std::string_view name = text.substr(0, colon);
+  const size_t at = name.find('@');
+  const std::string_view repo = name.substr(0, at);
   const size_t slash = repo.find('/');
   if (slash == std::string_view::npos) return InvalidInput(rule);
-  for (const std::string_view name : {repo.substr(0, slash), repo.substr(slash + 1)}) {
+  for (const std::string_view part : {repo.substr(0, slash), repo.substr(slash + 1)}) {
     // Two dashes stand for the slash in names of cache folders.
-    if (!IsName(name) || name.find("--") != std::string_view::npos) return InvalidInput(rule);
+    if (!IsName(part) || part.find("--") != std::string_view::npos) return InvalidInput(rule);
   }
   RepoSpec spec{.repo = std::string(repo)};
+  if (at != std::string_view::npos) {
+    spec.revision = name.substr(at + 1);
+    if (!IsRevision(spec.revision)) return InvalidInput(rule);
+  }
   if (colon == std::string_view::npos) return spec;
   spec.quant = text.substr(colon + 1);
   if (spec.quant.empty() || !IsSafePath(spec.quant)) return InvalidInput(rule);
   return spec;
+}
+
+bool IsRevision(std::string_view text) {
+  return text.size() <= kMaxRevisionBytes && IsSafePath(text) &&
+         text.find_first_of(" ~^?*[@") == std::string_view::npos;
 }
 
 bool IsSafePath(std::string_view path) {

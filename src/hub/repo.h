@@ -1,5 +1,5 @@
 // What a hub says about a model repository: a name, a list of files; and which of them a user means
-// by ORG/REPO[:QUANT]. Pure; thread-safe.
+// by ORG/REPO[@REVISION][:QUANT]. Pure; thread-safe.
 #pragma once
 
 #include <string>
@@ -10,16 +10,25 @@
 
 namespace kvrm {
 
+inline constexpr char kMainRevision[] = "main";
+
 struct RepoSpec {
-  std::string repo;   // "org/repo"
-  std::string quant;  // "Q8_0", or the name of a file; empty = choose
-  std::string Text() const { return quant.empty() ? repo : repo + ":" + quant; }
+  std::string repo;      // "org/repo"
+  std::string revision;  // a branch, tag or commit; empty = kMainRevision
+  std::string quant;     // "Q8_0", or the name of a file; empty = choose
+  std::string Revision() const { return revision.empty() ? kMainRevision : revision; }
+  std::string Name() const { return revision.empty() ? repo : repo + "@" + revision; }
+  std::string Text() const { return quant.empty() ? Name() : Name() + ":" + quant; }
 };
 
-// "ORG/REPO[:QUANT]". Errors: not two names of letters, digits, '-', '_', '.', 1 to 96 characters
-// each, without "--", and not of dots alone; an empty or overlong QUANT, or one of other
-// characters.
+// "ORG/REPO[@REVISION][:QUANT]". Errors: not two names of letters, digits, '-', '_', '.', 1 to 96
+// characters each, without "--", and not of dots alone; what is not IsRevision; an empty or
+// overlong QUANT, or one of other characters.
 Result<RepoSpec> ParseRepoSpec(std::string_view text);
+
+// What may name a branch ("main", "feature/x"), a tag ("v1.0"), a pull request ("refs/pr/3") or a
+// commit: an IsSafePath of at most 200 bytes without blanks and what git forbids in names.
+bool IsRevision(std::string_view text);
 
 struct RepoListing {
   std::string commit;              // 40 hexadecimal digits

@@ -1,5 +1,6 @@
-// Arbitrary bytes as a hub's list of files, as ORG/REPO[:QUANT] and as the index of a folder: each
-// ends in a value or an error, and whatever is chosen lies in the list, within its folder.
+// Arbitrary bytes as a hub's list of files, as ORG/REPO[@REVISION][:QUANT] and as the index of a
+// folder: each ends in a value or an error, and whatever is chosen lies in the list, within its
+// folder.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const auto spec = kvrm::ParseRepoSpec(text);
   KVRM_CHECK(!spec.ok() || spec->Text() == text, "what is read as a repository is written alike");
+  KVRM_CHECK(!spec.ok() || kvrm::IsSafePath(spec->Revision()), "a revision names a file of refs");
   const auto url = kvrm::ParseUrl(text);
   if (url.ok()) (void)kvrm::ResolveUrl(*url, text.substr(size / 2));
   const auto listing = kvrm::ParseRepoListing(text);

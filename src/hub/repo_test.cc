@@ -21,20 +21,33 @@ std::string Chosen(const std::vector<std::string>& files, const std::string& qua
   return (chosen->is_folder ? "folder: " : "") + Joined(chosen->files);
 }
 
-TEST(RepoSpec, TwoNamesAndAQuantAreRead) {
+TEST(RepoSpec, TwoNamesARevisionAndAQuantAreRead) {
   EXPECT_EQ(ParseRepoSpec("org/a.b-c_1").value().repo, "org/a.b-c_1");
   EXPECT_EQ(ParseRepoSpec("org/repo").value().quant, "");
   EXPECT_EQ(ParseRepoSpec("org/repo:Q8_0").value().quant, "Q8_0");
   EXPECT_EQ(ParseRepoSpec("org/repo:dir/m.gguf").value().quant, "dir/m.gguf");
+  EXPECT_EQ(ParseRepoSpec("org/repo").value().Revision(), "main");
+  const RepoSpec spec = ParseRepoSpec("org/repo@refs/pr/3:Q8_0").value();
+  EXPECT_EQ(spec.repo, "org/repo");
+  EXPECT_EQ(spec.Revision(), "refs/pr/3");
+  EXPECT_EQ(spec.quant, "Q8_0");
+  EXPECT_EQ(spec.Name(), "org/repo@refs/pr/3");
+  EXPECT_EQ(spec.Text(), "org/repo@refs/pr/3:Q8_0");
+  EXPECT_EQ(ParseRepoSpec("org/repo:m@x.gguf").value().revision, "");
 }
 
 TEST(RepoSpec, WhatCouldBeAnotherPathOrRequestIsRefused) {
   for (const std::string text :
-       {"", "repo", "a/b/c", "/b", "a/", "../b", "a/..", ".", "a/b:", "a/b:../m", "a/b c",
-        "a/b?x=1", "a/b#c", "a--b/c", "a/b--c", "a/b\nX: y", "a/\xc3\xa9", "https://h/a/b"}) {
+       {"",       "repo",        "a/b/c",    "/b",        "a/",         "../b",
+        "a/..",   ".",           "a/b:",     "a/b:../m",  "a/b c",      "a/b?x=1",
+        "a/b#c",  "a--b/c",      "a/b--c",   "a/b\nX: y", "a/\xc3\xa9", "https://h/a/b",
+        "a/b@",   "a/b@../main", "a/b@/x",   "a/b@x/",    "a/b@x y",    "a/b@x@y",
+        "a/b@x^", "a/b@x?y",     "a/b@x\ny", "a/b@x\\y",  "a@x/b"}) {
     EXPECT_FALSE(ParseRepoSpec(text).ok()) << text;
   }
   EXPECT_FALSE(ParseRepoSpec("a/" + std::string(97, 'b')).ok());
+  EXPECT_TRUE(IsRevision(std::string(200, 'r')));
+  EXPECT_FALSE(IsRevision(std::string(201, 'r')));
 }
 
 TEST(SafePath, NothingLeadsOutOfTheFolder) {

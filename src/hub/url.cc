@@ -84,11 +84,17 @@ Result<Url> ResolveUrl(const Url& base, std::string_view location) {
 }
 
 std::string EncodePath(std::string_view path) {
+  std::string text;
+  for (const char c : path) text += c == '/' ? "/" : EncodeSegment({&c, 1});
+  return text;
+}
+
+std::string EncodeSegment(std::string_view name) {
   constexpr std::string_view kKept =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/";
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
   constexpr char kHex[] = "0123456789ABCDEF";
   std::string text;
-  for (const char c : path) {
+  for (const char c : name) {
     if (kKept.find(c) != std::string_view::npos) {
       text += c;
       continue;

@@ -33,5 +33,7 @@ Result<Url> ResolveUrl(const Url& base, std::string_view location);
 
 // A path's segments percent-encoded, its slashes kept.
 std::string EncodePath(std::string_view path);
+// A name that is one segment of a path: its slashes are encoded too.
+std::string EncodeSegment(std::string_view name);
 
 }  // namespace kvrm

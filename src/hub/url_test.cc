@@ -49,6 +49,7 @@ TEST(Url, AnotherSchemeHostOrPortIsAnotherOrigin) {
 
 TEST(Url, PathsKeepTheirSlashesAndNothingElseThatMeansSomething) {
   EXPECT_EQ(EncodePath("a-b_c.~/d e?#%\xc3\xa9"), "a-b_c.~/d%20e%3F%23%25%C3%A9");
+  EXPECT_EQ(EncodeSegment("refs/pr/1"), "refs%2Fpr%2F1");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""-hf ORG/REPO[:QUANT] from outside, against a hub on this machine."""
+"""-hf ORG/REPO[@REVISION][:QUANT] from outside, against a hub on this machine."""
 
 import json
 import os
@@ -52,11 +52,12 @@ class HubCli(WithRandomModel):
     def leftovers(self, repo):
         return sorted(path.name for path in self.repo_folder(repo).glob("blobs/*.incomplete"))
 
-    def assert_layout(self, repo, names):
+    def assert_layout(self, repo, names, revision="main", commit=COMMIT):
         """What huggingface_hub's documentation says of its cache, file by file."""
         folder = self.repo_folder(repo)
-        self.assertEqual((folder / "refs" / "main").read_bytes(), COMMIT.encode())
-        snapshot = folder / "snapshots" / COMMIT
+        if revision != commit:
+            self.assertEqual((folder / "refs" / revision).read_bytes(), commit.encode())
+        snapshot = folder / "snapshots" / commit
         there = sorted(str(path.relative_to(snapshot)) for path in snapshot.rglob("*")
                        if not path.is_dir())
         self.assertEqual(there, sorted(names))
@@ -116,6 +117,57 @@ class HubCli(WithRandomModel):
         # The command line goes over the environment.
         self.assert_ok(run("tokenize", "-m", self.model, stdin="a",
                            **self.variables(KVRM_HF_REPO="no/such")))
+
+    # ---- revisions
+
+    def test_ARevisionIsABranchATagAPullRequestOrACommit(self):
+        other = "f" * 40
+        self.hub.revisions |= {"v1.0": COMMIT, "refs/pr/3": other}
+        self.assert_ok(self.inspect("org/quants@v1.0:Q8_0"))
+        self.assert_layout("org/quants", ["m-Q8_0.gguf"], "v1.0")
+        self.assertFalse((self.repo_folder("org/quants") / "refs" / "main").exists())
+        self.assert_ok(self.inspect("org/quants@refs/pr/3:Q8_0"))
+        self.assertIn("/api/models/org/quants/revision/refs%2Fpr%2F3",
+                      [asked.path for asked in self.hub.asked])
+        self.assert_layout("org/quants", ["m-Q8_0.gguf"], "refs/pr/3", other)
+        self.assertEqual(len(self.hub.gets("files")), 1)  # the same bytes are one blob
+        self.assert_ok(self.inspect(f"org/folder@{other}"))
+        self.assertFalse((self.repo_folder("org/folder") / "refs" / other).exists())
+        self.assertTrue((self.repo_folder("org/folder") / "snapshots" / other).is_dir())
+
+    def test_ARevisionIsSaidBesideTheRepositoryOrByAnOptionOfItsOwn(self):
+        self.hub.revisions["v2"] = other = "e" * 40
+        words = ("inspect", "--json", "-hf", "org/quants:Q8_0")
+        for option in (("--hf-revision", "v2"), ("--revision", other)):
+            self.assert_ok(run(*words, *option, **self.variables()))
+        self.assert_layout("org/quants", ["m-Q8_0.gguf"], "v2", other)
+        self.assert_ok(self.inspect("org/quants:Q8_0", KVRM_HF_REVISION="v2"))
+        self.assertNotIn("/api/models/org/quants/revision/main",
+                         [asked.path for asked in self.hub.asked])
+        twice = run("inspect", "-hf", "org/quants@v1", "--hf-revision", "v2", **self.variables())
+        self.assert_fails(twice, 1, "org/quants@v1", "--hf-revision v2")
+        self.assert_fails(run(*words, "--hf-revision", "../v2", **self.variables()), 1,
+                          "--hf-revision '../v2'")
+        self.assert_fails(run("inspect", "-m", self.model, "--hf-revision", "v2"), 1, "--hf-revision",
+                          "ORG/REPO@REVISION")
+
+    def test_ARevisionThatIsNotThereIsNamed(self):
+        self.assert_fails(self.inspect("org/quants@v9"), 1, "org/quants@v9", "HTTP 404",
+                          "no such branch, tag or commit")
+        self.assert_fails(self.inspect("org/quants@v9", HF_HUB_OFFLINE="1"), 1,
+                          "org/quants@v9: not in the cache")
+
+    def test_WhatARevisionFetchedIsFoundAndListedWithoutTheHub(self):
+        self.hub.revisions["v2"] = "e" * 40
+        self.assert_ok(self.inspect("org/quants@v2:Q8_0"))
+        self.hub.asked.clear()
+        self.assert_ok(self.inspect("org/quants@v2:Q8_0", HF_HUB_OFFLINE="1"))
+        self.assert_ok(run("inspect", "-m", "org/quants@v2:Q8_0", **self.variables()))
+        listed = run("models", "--json", **self.variables(XDG_CACHE_HOME=str(self.home)))
+        self.assert_ok(listed)
+        self.assertEqual([model["name"] for model in json.loads(listed.stdout)["installed"]],
+                         ["org/quants@v2:Q8_0"])
+        self.assertEqual(self.hub.asked, [])
 
     # ---- what is there already
 
@@ -278,7 +330,7 @@ class HubCli(WithRandomModel):
 
     def test_RepositoryNamesThatAreNoneAreRefusedBeforeAnythingIsAsked(self):
         for spec in ("quants", "a/b/c", "../quants", "org/quants:", "org/quants:../m", "org/a?b"):
-            self.assert_fails(self.inspect(spec), 1, "-hf", "ORG/REPO:QUANT")
+            self.assert_fails(self.inspect(spec), 1, "-hf", "ORG/REPO[@REVISION][:QUANT]")
         self.assertEqual(self.hub.asked, [])
         self.assert_fails(self.inspect("org/quants", HF_ENDPOINT="hub"), 1, "HF_ENDPOINT")
 
@@ -289,6 +341,20 @@ class HubCli(WithRandomModel):
         self.assert_fails(self.inspect("org/none", **plain), 1, "org/none", "HTTP 404")
         self.assertEqual(self.hub.asked[-1].path,
                          "http://hub.invalid/api/models/org/none/revision/main")
+
+    def test_AProxyIsToldWhoAsksAndNobodyElseIs(self):
+        self.hub.proxy_login = "Basic dTpwQHE="  # u:p@q
+        address = self.hub.url.removeprefix("http://")
+        plain = {"HF_ENDPOINT": "http://hub.invalid", "no_proxy": "127.0.0.1"}
+        named = f"http://u:p%40q@{address}"
+        self.assert_ok(self.inspect("org/quants:Q8_0", HTTP_PROXY=named, **plain))
+        through = [asked for asked in self.hub.asked if asked.path.startswith("http://")]
+        self.assertEqual({asked.login for asked in through}, {"Basic dTpwQHE="})
+        direct = self.hub.gets("files")
+        self.assertEqual([asked.login for asked in direct], [None])
+        refused = self.inspect("org/none", http_proxy=f"http://u:secret@{address}", **plain)
+        self.assert_fails(refused, 1, "HTTP 407", "the proxy wants a user name")
+        self.assertNotIn(b"secret", refused.stderr)
 
     # ---- TLS
 
@@ -313,6 +379,13 @@ class HubCli(WithRandomModel):
             self.assert_ok(tunnelled)
             self.assertIn(f"localhost:{hub.url.rsplit(':', 1)[1]}",
                           {asked.path for asked in hub.asked if asked.host == "proxy"})
+            hub.proxy_login = "Basic dTpw"  # u:p
+            refused = self.inspect("org/quants:Q8_0", **trusted, HTTPS_PROXY=hub.proxy_url)
+            self.assertIn(b"HTTP 407: it wants a user name", refused.stderr)
+            named = hub.proxy_url.replace("http://", "http://u:p@")
+            self.assert_ok(self.inspect("org/quants@main:Q4_K_M", **trusted, HTTPS_PROXY=named))
+            self.assertEqual({asked.login for asked in hub.asked if asked.host != "proxy"}, {None})
+            shutil.rmtree(self.repo_folder("org/quants"))
             hub.elsewhere = self.hub.url + "/plain"
             self.assert_fails(self.inspect("org/quants:Q4_K_M", **trusted), 1, "is not encrypted")
 

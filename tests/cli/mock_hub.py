@@ -9,9 +9,10 @@ import json
 import socket
 import ssl
 import threading
+import urllib.parse
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-Asked = collections.namedtuple("Asked", "host method path token range")
+Asked = collections.namedtuple("Asked", "host method path token range login")
 
 
 def etag_of(name, data):
@@ -32,7 +33,10 @@ class ProxyHandler(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_CONNECT(self):
-        self.server.hub.asked.append(Asked("proxy", "CONNECT", self.path, None, None))
+        hub, login = self.server.hub, self.headers.get("Proxy-Authorization")
+        hub.asked.append(Asked("proxy", "CONNECT", self.path, None, None, login))
+        if login != hub.proxy_login:
+            return self.send_error(407)
         port = int(self.path.rsplit(":", 1)[1])
         with socket.create_connection(("127.0.0.1", port)) as there:
             self.send_response(200)
@@ -42,6 +46,7 @@ class ProxyHandler(http.server.BaseHTTPRequestHandler):
             self.copy(self.connection, there)
             back.join()
         self.close_connection = True
+        return None
 
     @staticmethod
     def copy(source, target):
@@ -64,6 +69,8 @@ class Hub:
         self.pieces = []           # of each GET of a large file in turn: bytes until the line is cut
         self.ranges = True         # whether the host of large files knows ranges
         self.elsewhere = None      # Location in place of the host of large files
+        self.proxy_login = None    # Proxy-Authorization that the proxy wants
+        self.revisions = {"main": COMMIT}  # what names a commit
 
     def __enter__(self):
         self.stack = contextlib.ExitStack()
@@ -115,7 +122,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         hub = self.server.hub
         hub.asked.append(Asked(self.server.host, self.command, self.path,
-                               self.headers.get("Authorization"), self.headers.get("Range")))
+                               self.headers.get("Authorization"), self.headers.get("Range"),
+                               self.headers.get("Proxy-Authorization")))
         self.answer(hub)
 
     def send(self, status, body=b"", **fields):
@@ -131,6 +139,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 class HubHandler(Handler):
 
     def answer(self, hub):
+        if self.path.startswith("http://") and self.headers.get("Proxy-Authorization") != hub.proxy_login:
+            return self.send(407, b"who asks?")
         if hub.refusal:
             status, code, body = hub.refusal
             return self.send(status, body, X_Error_Code=code)
@@ -138,19 +148,22 @@ class HubHandler(Handler):
             return self.send(401, b"{}", X_Error_Code="GatedRepo")
         words = self.path.removeprefix("http://hub.invalid").split("/")  # as a proxy is asked
         if words[1] == "api":
-            return self.list(hub, "/".join(words[3:5]))
+            return self.list(hub, "/".join(words[3:5]), urllib.parse.unquote(words[6]))
         return self.file(hub, "/".join(words[1:3]), words[4], "/".join(words[5:]))
 
-    def list(self, hub, repo):
+    def list(self, hub, repo, revision):
         if repo not in hub.repos:
             return self.send(404, b"{}", X_Error_Code="RepoNotFound")
+        commit = hub.revisions.get(revision, revision)
+        if commit not in hub.revisions.values():
+            return self.send(404, b"{}", X_Error_Code="RevisionNotFound")
         names = hub.names or list(hub.repos[repo])
-        listing = {"id": repo, "sha": COMMIT, "siblings": [{"rfilename": name} for name in names]}
+        listing = {"id": repo, "sha": commit, "siblings": [{"rfilename": name} for name in names]}
         return self.send(200, json.dumps(listing).encode())
 
     def file(self, hub, repo, commit, path):
         data = hub.repos.get(repo, {}).get(path)
-        if data is None or commit != COMMIT:
+        if data is None or commit not in hub.revisions.values():
             return self.send(404, b"{}", X_Error_Code="EntryNotFound")
         etag, size = hub.announced.get(path, (etag_of(path, data), len(data)))
         if not is_large(path):
