@@ -157,8 +157,9 @@ ExecConstants::RopeTables CpuExecutor::MakeRopeTables(const RopeConfig& rope, fl
     if (!rope.factors.empty()) frequency /= rope.factors[i];
     for (uint32_t position = 0; position < config_.max_seq_tokens; ++position) {
       const double angle = position * frequency;
-      cos_table[uint64_t{position} * half + i] = static_cast<float>(std::cos(angle));
-      sin_table[uint64_t{position} * half + i] = static_cast<float>(std::sin(angle));
+      const uint64_t at = uint64_t{position} * half + i;
+      cos_table[at] = static_cast<float>(rope.amplitude * std::cos(angle));
+      sin_table[at] = static_cast<float>(rope.amplitude * std::sin(angle));
     }
   }
   return {cos_table, sin_table};

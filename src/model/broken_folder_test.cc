@@ -79,7 +79,14 @@ constexpr BrokenFile kBroken[] = {
     {"end_token_negative.generation_config.json", "field 'eos_token_id' is no token id"},
     {"end_tokens_past_64.generation_config.json", "list of at most 64 ids"},
     {"nested_too_deep.safetensors", "header is no JSON object"},
-    {"rope_kind_yarn.config.json", "RoPE scaling is 'yarn', built: default, linear and llama3"},
+    {"rope_yarn_without_factor.config.json",
+     "RoPE scaling is 'yarn', built: default, linear, llama3 and yarn, with their factor"},
+    {"rope_yarn_without_truncate.config.json", "field 'truncate' of RoPE scaling yarn"},
+    {"rope_local_kind.config.json", "RoPE scaling of sliding_attention is 'linear'"},
+    {"partial_rotary_factor.config.json", "field 'partial_rotary_factor' is 0.5"},
+    {"partial_rotary_factor_of_rope.config.json", "field 'partial_rotary_factor' is 0.5"},
+    {"sliding_layers_unknown.config.json",
+     "field 'use_sliding_window' is true, but no layer_types"},
     {"rope_llama3_without_bands.config.json", "RoPE scaling llama3 needs low_freq_factor"},
 };
 

@@ -1,5 +1,6 @@
 #include "model/config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -7,6 +8,7 @@
 
 #include "model/family.h"
 #include "model/model_tensors.h"
+#include "model/yarn.h"
 
 namespace kvrm {
 namespace {
@@ -31,11 +33,11 @@ class ConfigReader {
     KVRM_RETURN_IF_ERROR(ReadSizes());
     KVRM_RETURN_IF_ERROR(ReadHeads());
     KVRM_RETURN_IF_ERROR(ReadNumbers());
+    KVRM_RETURN_IF_ERROR(ReadRopeScaling());
     KVRM_RETURN_IF_ERROR(ReadFamilyFacts());
     KVRM_RETURN_IF_ERROR(ReadVocab());
     KVRM_RETURN_IF_ERROR(RefuseOtherFeatures());
     KVRM_RETURN_IF_ERROR(CheckTensors(file_.name(), file_.tensors(), config_));
-    KVRM_RETURN_IF_ERROR(ReadRopeScaling());
     KVRM_RETURN_IF_ERROR(ReadRopeFactors());
     return config_;
   }
@@ -224,16 +226,18 @@ class ConfigReader {
     return Ok();
   }
 
-  // Position interpolation divides every frequency by one factor.
+  // linear: every frequency is divided by one factor; yarn: model/yarn.h.
   Status ReadRopeScaling() {
     KVRM_ASSIGN_OR_RETURN(const std::string kind,
                           file_.GetString(Key("rope.scaling.type"), "linear"));
-    if (kind != "none" && kind != "linear") {
-      return NotOffered("key '" + Key("rope.scaling.type") + "' is '" + PrintableName(kind) +
-                        "', built: none, linear, and llama3 factors as tensor rope_freqs.weight");
+    if (kind != "none" && kind != "linear" && kind != "yarn") {
+      return NotOffered(
+          "key '" + Key("rope.scaling.type") + "' is '" + PrintableName(kind) +
+          "', built: none, linear, yarn, and llama3 factors as tensor rope_freqs.weight");
     }
     KVRM_ASSIGN_OR_RETURN(const double attention_factor,
                           ReadPositive("rope.scaling.attn_factor", 1.0));
+    if (kind == "yarn") return ReadYarn(attention_factor);
     if (attention_factor != 1.0) {
       return NotOffered("key '" + Key("rope.scaling.attn_factor") + "' is " +
                         std::to_string(attention_factor) + ", must be 1");
@@ -244,6 +248,45 @@ class ConfigReader {
     KVRM_ASSIGN_OR_RETURN(const double factor, ReadPositive("rope.scaling.factor", older));
     if (factor != 1.0) {
       config_.rope.factors.assign(config_.rope_dims / 2, static_cast<float>(factor));
+    }
+    return Ok();
+  }
+
+  // A file may say how far that reaches by the factor alone: max_context grows to it.
+  Status ReadYarn(double attention_factor) {
+    constexpr const char* kOriginal = "rope.scaling.original_context_length";
+    YarnScaling yarn;
+    KVRM_ASSIGN_OR_RETURN(yarn.factor, ReadPositive("rope.scaling.factor", std::nullopt));
+    KVRM_RETURN_IF_ERROR(
+        ReadBounded(kOriginal, kMaxContext, config_.max_context, &yarn.original_context));
+    KVRM_ASSIGN_OR_RETURN(yarn.beta_fast,
+                          ReadPositive("rope.scaling.yarn_beta_fast", yarn.beta_fast));
+    KVRM_ASSIGN_OR_RETURN(yarn.beta_slow,
+                          ReadPositive("rope.scaling.yarn_beta_slow", yarn.beta_slow));
+    if (yarn.beta_fast <= yarn.beta_slow) {
+      return Invalid("key '" + Key("rope.scaling.yarn_beta_fast") + "' is " +
+                     std::to_string(yarn.beta_fast) + ", must be above " +
+                     Key("rope.scaling.yarn_beta_slow") + " = " + std::to_string(yarn.beta_slow));
+    }
+    if (config_.rope.base <= 1) {
+      return Invalid("key '" + Key("rope.freq_base") + "' is " + std::to_string(config_.rope.base) +
+                     ", must be above 1 for yarn");
+    }
+    // Below 0: as the kind says.
+    KVRM_ASSIGN_OR_RETURN(const double share,
+                          file_.GetFloat(Key("rope.scaling.yarn_ext_factor"), 1.0));
+    KVRM_ASSIGN_OR_RETURN(const double log_multiplier,
+                          file_.GetFloat(Key("rope.scaling.yarn_log_multiplier"), 0.0));
+    if ((share >= 0 && share != 1) || log_multiplier != 0) {
+      return NotOffered("keys '" + Key("rope.scaling.yarn_ext_factor") + "' and '" +
+                        Key("rope.scaling.yarn_log_multiplier") + "' are " + std::to_string(share) +
+                        " and " + std::to_string(log_multiplier) + ", must be 1 and 0");
+    }
+    config_.rope.factors = YarnDivisors(yarn, config_.rope.base, config_.rope_dims);
+    config_.rope.amplitude = attention_factor * YarnAmplitude(yarn.factor);
+    const double reach = std::min<double>(yarn.factor * yarn.original_context, kMaxContext);
+    if (file_.Find(Key(kOriginal)) != nullptr && reach > config_.max_context) {
+      config_.max_context = static_cast<uint32_t>(reach);
     }
     return Ok();
   }

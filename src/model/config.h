@@ -22,6 +22,7 @@ enum class RopeLayout : uint8_t {
 struct RopeConfig {
   double base = 10000.0;
   std::vector<float> factors;  // [rope_dims/2] frequency divisors, empty = none
+  double amplitude = 1;        // of cosines and sines
 };
 
 // What may differ from layer to layer.

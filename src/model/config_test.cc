@@ -232,7 +232,7 @@ TEST(B065, FactorsTensorIsHandedOver) {
 }
 
 TEST(B065, ScalingKindsThatAreNotBuiltAreRefusedByName) {
-  for (const char* kind : {"yarn", "longrope", "llama3", ""}) {
+  for (const char* kind : {"longrope", "llama3", ""}) {
     ExpectHolds(ConfigError(EditedModel(Spec()).Set("llama.rope.scaling.type", std::string(kind))),
                 "'llama.rope.scaling.type' is '" + std::string(kind) + "'");
   }

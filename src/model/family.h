@@ -33,6 +33,8 @@ struct Family {
   bool scaled_embedding = false;  // by sqrt(hidden)
   // Norm weights are stored less one; GGUF converters add it, safetensors do not have it.
   bool norms_less_one = false;
+  // A config.json's window counts only where use_sliding_window says so.
+  bool window_by_flag = false;
   // What holds where a file says nothing.
   uint32_t window = 0;
   uint32_t full_every = 0;     // every n-th layer sees everything; 0: all have the window

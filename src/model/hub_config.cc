@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "model/family.h"
+#include "model/yarn.h"
 
 namespace kvrm {
 namespace {
@@ -118,7 +119,8 @@ class HubConfigReader {
   Status ReadWindows() {
     KVRM_ASSIGN_OR_RETURN(const auto window, Count(config_, "sliding_window"));
     KVRM_ASSIGN_OR_RETURN(const auto used, Flag("use_sliding_window"));
-    const bool none = !used.value_or(true) || (config_.contains("sliding_window") && !window);
+    const bool none =
+        !used.value_or(!family_->window_by_flag) || (config_.contains("sliding_window") && !window);
     if (none) {
       Put(Key("attention.sliding_window"), uint64_t{0});
     } else if (window) {
@@ -136,6 +138,8 @@ class HubConfigReader {
         slides.push_back(sliding ? 1 : 0);
       }
       Put(Key("attention.sliding_window_pattern"), std::move(slides));
+    } else if (family_->window_by_flag && !none) {
+      KVRM_RETURN_IF_ERROR(ReadFirstSlidingLayer());
     } else {
       KVRM_RETURN_IF_ERROR(CopyCount("sliding_window_pattern", "attention.sliding_window_pattern"));
     }
@@ -145,6 +149,22 @@ class HubConfigReader {
       for (const json::value& layer : rotates->get_array()) layers.push_back(layer == 1 ? 1 : 0);
       Put(Key("rope.rotated_layers"), std::move(layers));
     }
+    return Ok();
+  }
+
+  // Qwen: the layers from max_window_layers on have the window.
+  Status ReadFirstSlidingLayer() {
+    KVRM_ASSIGN_OR_RETURN(const auto first, Count(config_, "max_window_layers"));
+    KVRM_ASSIGN_OR_RETURN(const auto layers, Count(config_, "num_hidden_layers"));
+    if (!first || family_->no_rope_every != 0) {
+      return Unsupported("field 'use_sliding_window' is true, but no layer_types say where");
+    }
+    constexpr uint64_t kMaxLayers = 1'024;  // ReadConfig says it by name
+    std::vector<int64_t> slides;
+    for (uint64_t i = 0; i < std::min(layers.value_or(0), kMaxLayers); ++i) {
+      slides.push_back(i >= *first ? 1 : 0);
+    }
+    Put(Key("attention.sliding_window_pattern"), std::move(slides));
     return Ok();
   }
 
@@ -177,15 +197,37 @@ class HubConfigReader {
       }
     }
     KVRM_RETURN_IF_ERROR(CopyBase(config_, "rope_local_base_freq", "rope.freq_base_swa"));
-    if (local != nullptr) {
-      KVRM_RETURN_IF_ERROR(CopyBase(*local, "rope_theta", "rope.freq_base_swa"));
-    }
+    if (local != nullptr) KVRM_RETURN_IF_ERROR(ReadLocalRope(*local));
+    KVRM_RETURN_IF_ERROR(CheckAllRotates(config_));
+    if (parameters != nullptr) KVRM_RETURN_IF_ERROR(CheckAllRotates(*parameters));
     KVRM_ASSIGN_OR_RETURN(auto base, Number(config_, "rope_theta"));
     if (!base && parameters != nullptr) {
       KVRM_ASSIGN_OR_RETURN(base, Number(*parameters, "rope_theta"));
     }
     if (base) Put(Key("rope.freq_base"), *base);
     return parameters == nullptr ? Ok() : ReadScaling(*parameters, base.value_or(10'000.0));
+  }
+
+  Status ReadLocalRope(const json::object& local) {
+    KVRM_ASSIGN_OR_RETURN(const std::string kind, KindOf(local));
+    if (kind != "default") {
+      return Unsupported("RoPE scaling of sliding_attention is '" + PrintableName(kind) +
+                         "', must be default");
+    }
+    KVRM_RETURN_IF_ERROR(CheckAllRotates(local));
+    return CopyBase(local, "rope_theta", "rope.freq_base_swa");
+  }
+
+  static Status CheckAllRotates(const json::object& object) {
+    KVRM_ASSIGN_OR_RETURN(const auto share, Number(object, "partial_rotary_factor"));
+    if (share.value_or(1.0) == 1.0) return Ok();
+    return Unsupported("field 'partial_rotary_factor' is " + std::to_string(*share) +
+                       ", must be 1");
+  }
+
+  static Result<std::string> KindOf(const json::object& scaling) {
+    KVRM_ASSIGN_OR_RETURN(const std::string older, Text(scaling, "type", "default"));
+    return Text(scaling, "rope_type", older.c_str());
   }
 
   Status CopyBase(const json::object& object, const char* field, const char* key) {
@@ -195,8 +237,7 @@ class HubConfigReader {
   }
 
   Status ReadScaling(const json::object& scaling, double base) {
-    KVRM_ASSIGN_OR_RETURN(const std::string older, Text(scaling, "type", "default"));
-    KVRM_ASSIGN_OR_RETURN(const std::string kind, Text(scaling, "rope_type", older.c_str()));
+    KVRM_ASSIGN_OR_RETURN(const std::string kind, KindOf(scaling));
     if (kind == "default") return Ok();
     KVRM_ASSIGN_OR_RETURN(const auto factor, Number(scaling, "factor"));
     if (kind == "linear" && factor) {
@@ -205,8 +246,37 @@ class HubConfigReader {
       return Ok();
     }
     if (kind == "llama3" && factor) return ReadLlama3(scaling, base, *factor);
+    if (kind == "yarn" && factor) return ReadYarn(scaling, *factor);
     return Unsupported("RoPE scaling is '" + PrintableName(kind) +
-                       "', built: default, linear and llama3, with their factor");
+                       "', built: default, linear, llama3 and yarn, with their factor");
+  }
+
+  // GGUF's keys say the same; its attn_factor is over and above what the factor implies.
+  Status ReadYarn(const json::object& scaling, double factor) {
+    const json::value* truncate = Find(scaling, "truncate");
+    if (truncate != nullptr && !(truncate->is_bool() && truncate->get_bool())) {
+      return Unsupported("field 'truncate' of RoPE scaling yarn must be true");
+    }
+    Put(Key("rope.scaling.type"), std::string("yarn"));
+    Put(Key("rope.scaling.factor"), factor);
+    constexpr const char* kOriginal = "original_max_position_embeddings";
+    KVRM_ASSIGN_OR_RETURN(auto original, Count(scaling, kOriginal));
+    if (!original) {
+      KVRM_ASSIGN_OR_RETURN(original, Count(config_, kOriginal));
+    }
+    if (original) Put(Key("rope.scaling.original_context_length"), *original);
+    KVRM_ASSIGN_OR_RETURN(const auto fast, Number(scaling, "beta_fast"));
+    if (fast.value_or(0) != 0) Put(Key("rope.scaling.yarn_beta_fast"), *fast);
+    KVRM_ASSIGN_OR_RETURN(const auto slow, Number(scaling, "beta_slow"));
+    if (slow.value_or(0) != 0) Put(Key("rope.scaling.yarn_beta_slow"), *slow);
+    KVRM_ASSIGN_OR_RETURN(auto amplitude, Number(scaling, "attention_factor"));
+    KVRM_ASSIGN_OR_RETURN(const auto mscale, Number(scaling, "mscale"));
+    KVRM_ASSIGN_OR_RETURN(const auto of_all, Number(scaling, "mscale_all_dim"));
+    if (!amplitude && mscale.value_or(0) != 0 && of_all.value_or(0) != 0) {
+      amplitude = YarnAmplitude(factor, *mscale) / YarnAmplitude(factor, *of_all);
+    }
+    if (amplitude) Put(Key("rope.scaling.attn_factor"), *amplitude / YarnAmplitude(factor));
+    return Ok();
   }
 
   // Long wavelengths are divided by the factor, short ones are left, those between are blended.

@@ -9,6 +9,7 @@
 
 #include "model/gguf.h"
 #include "model/hub_config.h"
+#include "model/model.h"
 #include "model/model_test_support.h"
 
 namespace kvrm {
@@ -51,6 +52,38 @@ TEST(HubConfig, TensorNamesAreThoseOfGgufFiles) {
   }
 }
 
+// Which layers slide by a config.json of these fields: "0 1 1", "none", or "all".
+std::string SlidingBy(const std::string& fields) {
+  const auto config = ReadHubConfig(R"({"num_hidden_layers": 3, )" + fields + "}", "m");
+  if (!config.ok()) return "error: " + config.error().message;
+  const GgufValue *window = nullptr, *pattern = nullptr;
+  for (const auto& [key, value] : config->metadata) {
+    if (key.ends_with(".attention.sliding_window")) window = &value;
+    if (key.ends_with(".attention.sliding_window_pattern")) pattern = &value;
+  }
+  if (window == nullptr) return "by family";
+  if (std::get<uint64_t>(window->data) == 0) return "none";
+  if (pattern == nullptr) return "all";
+  std::string text;
+  for (const int64_t slides : std::get<std::vector<int64_t>>(pattern->data)) {
+    text += (text.empty() ? "" : " ") + std::to_string(slides);
+  }
+  return text;
+}
+
+TEST(HubConfig, WindowsHoldForTheLayersThatTransformersGivesThem) {
+  const std::string qwen = R"("model_type": "qwen2", "sliding_window": 24)";
+  EXPECT_EQ(SlidingBy(qwen), "none") << "they are off unless use_sliding_window says so";
+  EXPECT_EQ(SlidingBy(qwen + R"(, "use_sliding_window": false, "max_window_layers": 1)"), "none");
+  EXPECT_EQ(SlidingBy(qwen + R"(, "use_sliding_window": true, "max_window_layers": 1)"), "0 1 1");
+  EXPECT_EQ(SlidingBy(qwen + R"(, "use_sliding_window": true, "layer_types":
+                      ["sliding_attention", "full_attention", "full_attention"])"),
+            "1 0 0");
+  EXPECT_EQ(SlidingBy(R"("model_type": "mistral", "sliding_window": 24)"), "all");
+  EXPECT_EQ(SlidingBy(R"("model_type": "mistral", "sliding_window": null)"), "none");
+  EXPECT_EQ(SlidingBy(R"("model_type": "mistral")"), "by family");
+}
+
 // ---- split GGUF files
 
 class SplitModel : public ::testing::Test {
@@ -69,6 +102,7 @@ class SplitModel : public ::testing::Test {
   void Write(uint32_t part, uint64_t says_no, uint64_t says_count, uint64_t says_tensors) const {
     const auto memory = testing::OpenRandom({});
     GgufWriter writer;
+    if (part == 0) AddModelKeys(*memory.file, &writer);
     writer.AddUint32("split.no", static_cast<uint32_t>(says_no));
     writer.AddUint32("split.count", static_cast<uint32_t>(says_count));
     writer.AddUint32("split.tensors.count", static_cast<uint32_t>(says_tensors));
@@ -81,6 +115,19 @@ class SplitModel : public ::testing::Test {
     std::ofstream(PathOf(part), std::ios::binary)
         .write(reinterpret_cast<const char*>(bytes.data()),
                static_cast<std::streamsize>(bytes.size()));
+  }
+  static void AddModelKeys(const GgufFile& file, GgufWriter* writer) {
+    for (const auto& [key, value] : file.metadata()) {
+      if (const auto* count = std::get_if<uint64_t>(&value.data)) {
+        writer->AddUint32(key, static_cast<uint32_t>(*count));
+      } else if (const auto* number = std::get_if<double>(&value.data)) {
+        writer->AddFloat32(key, static_cast<float>(*number));
+      } else if (const auto* text = std::get_if<std::string>(&value.data)) {
+        writer->AddString(key, *text);
+      } else if (const auto* list = std::get_if<GgufValue::Strings>(&value.data)) {
+        writer->AddStrings(key, *list);
+      }
+    }
   }
   std::string Refused(uint32_t part = 0) const {
     const auto file = GgufFile::Open(PathOf(part));
@@ -105,6 +152,28 @@ TEST_F(SplitModel, TheFirstFileBringsTheTensorsOfAll) {
     ASSERT_EQ(found->data.size(), tensor.data.size());
     EXPECT_EQ(std::memcmp(found->data.data(), tensor.data.data(), tensor.data.size()), 0);
   }
+}
+
+TEST_F(SplitModel, ItsWeightsAreThoseOfTheWholeFile) {
+  const auto whole = testing::OpenRandom({});
+  const uint64_t count = whole.file->tensors().size();
+  Write(0, 0, 2, count);
+  Write(1, 1, 2, count);
+  const auto file = GgufFile::Open(PathOf(0));
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  const auto split = Model::Load(**file, {.num_threads = 2});
+  ASSERT_TRUE(split.ok()) << split.error().message;
+  const auto model = Model::Load(*whole.file, {.num_threads = 1});
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  ASSERT_EQ((*split)->weight_bytes(), (*model)->weight_bytes());
+  for (uint32_t layer = 0; layer < (*model)->config().num_layers; ++layer) {
+    const LinearWeights& wanted = (*model)->layers()[layer].qkv;
+    const LinearWeights& got = (*split)->layers()[layer].qkv;
+    ASSERT_EQ(
+        std::memcmp(got.panels, wanted.panels, EncodedBytes(wanted.encoding, wanted.n, wanted.k)),
+        0);
+  }
+  EXPECT_EQ((*split)->tokenizer_spec().tokens, (*model)->tokenizer_spec().tokens);
 }
 
 TEST_F(SplitModel, WhatDoesNotFitTogetherIsRefused) {

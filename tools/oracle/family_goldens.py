@@ -26,6 +26,7 @@ COMMON = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=32, num_attent
               bos_token_id=1, eos_token_id=2, pad_token_id=0, tie_word_embeddings=True)
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=32)
+YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32)
 WINDOW = 24
 
 # What differs from COMMON; `gguf`: general.architecture; `old_keys`: config.json as most files on
@@ -38,6 +39,8 @@ FAMILIES = {
                     tie_word_embeddings=False),
     "qwen2": dict(gguf="qwen2", old_keys=True, num_hidden_layers=3, rope_theta=1e6,
                   tie_word_embeddings=False, use_sliding_window=False),
+    "qwen2_yarn": dict(gguf="qwen2", model_type="qwen2", old_keys=True, num_hidden_layers=3,
+                       rope_theta=10000.0, rope_scaling=YARN, use_sliding_window=False),
     "qwen3": dict(gguf="qwen3", num_hidden_layers=3, num_attention_heads=4,
                   num_key_value_heads=2, rope_theta=1e6, use_sliding_window=False),
     "smollm3": dict(gguf="smollm3", num_hidden_layers=5, rope_theta=5e6,
@@ -162,6 +165,11 @@ def write_keys(writer, family, spec):
     writer.add_rope_dimension_count(spec["head_dim"])
     writer.add_rope_freq_base(spec["rope_theta"])
     writer.add_layer_norm_rms_eps(spec["rms_norm_eps"])
+    scaling = spec.get("rope_scaling", {})
+    if scaling.get("rope_type") == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(scaling["factor"])
+        writer.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
     if spec.get("sliding_window"):
         writer.add_sliding_window(spec["sliding_window"])
     if spec.get("attn_logit_softcapping"):
@@ -180,7 +188,7 @@ def write_keys(writer, family, spec):
 def write_gguf(path, family, arch, spec, state):
     writer = gguf.GGUFWriter(path, arch)
     write_keys(writer, family, spec)
-    if "rope_scaling" in spec:
+    if spec.get("rope_scaling", {}).get("rope_type") == "llama3":
         writer.add_tensor("rope_freqs.weight", llama3_factors(spec).numpy())
     for name, value in state.items():
         if arch in ("llama", "smollm3") and name.endswith(("q_proj.weight", "k_proj.weight")):

@@ -8,6 +8,6 @@ const Family kLlama = {.name = "llama", .hf_type = "llama", .gguf_rope = RopeLay
 
 // GGUF files of Mistral models call themselves llama; the name is that of their config.json.
 const Family kMistral = {
-    .name = "mistral", .hf_type = "mistral", .gguf_rope = RopeLayout::kInterleaved};
+    .name = "mistral", .hf_type = "mistral", .gguf_rope = RopeLayout::kInterleaved, .window = 4096};
 
 }  // namespace kvrm

@@ -3,6 +3,7 @@
 
 namespace kvrm {
 
-const Family kQwen2 = {.name = "qwen2", .hf_type = "qwen2", .qkv_bias = true};
+const Family kQwen2 = {
+    .name = "qwen2", .hf_type = "qwen2", .qkv_bias = true, .window_by_flag = true};
 
 }  // namespace kvrm

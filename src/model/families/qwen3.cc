@@ -3,6 +3,7 @@
 
 namespace kvrm {
 
-const Family kQwen3 = {.name = "qwen3", .hf_type = "qwen3", .head_norms = true};
+const Family kQwen3 = {
+    .name = "qwen3", .hf_type = "qwen3", .head_norms = true, .window_by_flag = true};
 
 }  // namespace kvrm

@@ -6,6 +6,7 @@ namespace kvrm {
 const Family kSmolLm3 = {.name = "smollm3",
                          .hf_type = "smollm3",
                          .gguf_rope = RopeLayout::kInterleaved,
+                         .window_by_flag = true,
                          .no_rope_every = 4};
 
 }  // namespace kvrm
