@@ -9,10 +9,11 @@
 
 namespace {
 
-std::atomic<uint64_t> g_allocations{0};
+std::atomic<uint64_t> g_allocations{0}, g_bytes{0};
 
 void* CountedAllocation(std::size_t bytes, std::size_t alignment) {
   g_allocations.fetch_add(1, std::memory_order_relaxed);
+  g_bytes.fetch_add(bytes, std::memory_order_relaxed);
   const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
   if (memory == nullptr) throw std::bad_alloc();
@@ -40,5 +41,6 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std
 namespace kvrm::testing {
 
 uint64_t NumAllocations() { return g_allocations.load(std::memory_order_relaxed); }
+uint64_t AllocatedBytes() { return g_bytes.load(std::memory_order_relaxed); }
 
 }  // namespace kvrm::testing

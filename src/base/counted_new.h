@@ -7,5 +7,7 @@ namespace kvrm::testing {
 
 // Calls of operator new so far, on all threads. Thread-safe.
 uint64_t NumAllocations();
+// Bytes that they asked for, all together; what was given back since is not taken off. Thread-safe.
+uint64_t AllocatedBytes();
 
 }  // namespace kvrm::testing

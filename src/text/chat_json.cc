@@ -20,7 +20,7 @@ Result<json::value> Parse(std::string_view text) {
   boost::system::error_code error;
   json::stream_parser parser({}, options);
   const size_t taken = parser.write_some(text.data(), text.size(), error);
-  if (!error) parser.finish(error);
+  if (!error && !parser.done()) parser.finish(error);
   if (error || text.find_first_not_of(" \t\r\n", taken) != std::string_view::npos) {
     const std::string reason = error ? error.message() : "text after its end";
     return InvalidInput("conversation: no JSON (" + reason + ", at byte " + std::to_string(taken) +

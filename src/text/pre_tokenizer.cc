@@ -46,7 +46,6 @@ constexpr char kQwen35[] =
 constexpr char kLineEnds[] = R"([\r\n])";
 constexpr char kEastAsian[] = R"([\x{4e00}-\x{9fa5}\x{800}-\x{4e00}\x{ac00}-\x{d7ff}]+)";
 constexpr char kDigit[] = R"(\p{N})";
-constexpr char kDigits[] = R"(\p{N}+)";
 constexpr char kSpacedLetters[] = KVRM_MAYBE_SPACE R"(\p{L}+)";
 constexpr char kSpacedPunctuation[] = KVRM_MAYBE_SPACE R"(\p{P}+)";
 // Letters of scripts with two cases, as deepseek-llm lists them (not all of Unicode's).
@@ -89,8 +88,7 @@ constexpr std::array<Kind, 12> kKinds{{
     {"command-r", {kSingleDigits}, {}},
     {"deepseek-coder", {kLineEnds, kSpacedLetters, kSpacedPunctuation, kEastAsian, kDigit}, {}},
     {"deepseek-llm",
-     {kLineEnds, kSpacedCasedLetters, kSpacedAsciiPunctuation, kTrailingSpaces, kEastAsian,
-      kDigits},
+     {kLineEnds, kSpacedCasedLetters, kSpacedAsciiPunctuation, kTrailingSpaces, kEastAsian, kDigit},
      {}},
     {"falcon", {kFalconPunctuation, kGpt2, kThreeDigits}, {}},
     {"gpt-2", {kGpt2}, {}},

@@ -63,7 +63,7 @@ TEST(PreTokenizer, DeepSeekCutsInPasses) {
     EXPECT_EQ(Split(kind, "\t\ta"), (Pieces{"\t", "\ta"}));
   }
   EXPECT_EQ(Split("deepseek-coder", "12"), (Pieces{"1", "2"}));
-  EXPECT_EQ(Split("deepseek-llm", "12"), (Pieces{"12"}));
+  EXPECT_EQ(Split("deepseek-llm", "12"), (Pieces{"1", "2"}));
   // Letters without case are no letters to deepseek-llm, blanks before them stay apart.
   EXPECT_EQ(Split("deepseek-coder", " \u05d0"), (Pieces{" \u05d0"}));
   EXPECT_EQ(Split("deepseek-llm", "a \u05d0 \u4e2d"), (Pieces{"a", " \u05d0 ", "\u4e2d"}));

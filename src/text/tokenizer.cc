@@ -18,6 +18,10 @@ constexpr std::array<std::string_view, 11> kEndTexts{
     "<end_of_turn>", "<|end_of_turn|>", "<|end|>",    "<|eot|>",    "<|EOT|>",
     "</s>"};
 
+// What GGUF files call kinds that are not built, and what people call them.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kOtherKinds{
+    {{"t5", " (unigram)"}, {"bert", " (WordPiece)"}, {"rwkv", " (RWKV)"}}};
+
 }  // namespace
 
 Result<std::unique_ptr<const Tokenizer>> Tokenizer::Create(TokenizerSpec spec) {
@@ -31,8 +35,11 @@ Result<std::unique_ptr<const Tokenizer>> Tokenizer::Create(TokenizerSpec spec) {
                           CharBpeTokenizer::Create(std::move(spec)));
     return tokenizer;
   }
-  return Unsupported("tokenizer.ggml.model: \"" + ForMessage(spec.model) +
-                     "\" is not supported; known: gemma4, gpt2, llama");
+  const auto other = std::ranges::find(kOtherKinds, std::string_view(spec.model),
+                                       &decltype(kOtherKinds)::value_type::first);
+  return Unsupported("tokenizer.ggml.model: \"" + ForMessage(spec.model) + "\"" +
+                     (other == kOtherKinds.end() ? "" : std::string(other->second)) +
+                     " is not supported; known: gemma4, gpt2, llama");
 }
 
 void Tokenizer::SettleTypes() {

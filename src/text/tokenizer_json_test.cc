@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,10 +17,13 @@
 namespace kvrm {
 namespace {
 
-std::string CorpusDir() { return testing::ProjectDataDir() + "/tokenizer_json"; }
+std::string GoodDir() { return testing::ProjectDataDir() + "/tokenizer_json"; }
+std::string BrokenDir() {
+  return std::string(KVRM_SOURCE_DIR) + "/tests/fuzz/tokenizer_json/broken";
+}
 
 std::unique_ptr<const Tokenizer> MustOpen(const std::string& name, std::string_view config = "") {
-  auto spec = ReadTokenizerJson(testing::ReadFile(CorpusDir() + "/" + name + ".json"), config);
+  auto spec = ReadTokenizerJson(testing::ReadFile(GoodDir() + "/" + name + ".json"), config);
   KVRM_CHECK(spec.ok(), "the test's file is accepted");
   auto tokenizer = Tokenizer::Create(std::move(spec).value());
   KVRM_CHECK(tokenizer.ok(), "the test's vocabulary is accepted");
@@ -94,7 +98,7 @@ TEST(TokenizerJson, AFolderIsReadWithWhatLiesBesideTheTokenizer) {
   std::filesystem::create_directories(folder);
   EXPECT_EQ(ReadTokenizerFolder(folder.string()).error().message,
             "'" + folder.string() + "' holds no tokenizer.json");
-  std::filesystem::copy_file(CorpusDir() + "/good_byte_level.json", folder / "tokenizer.json");
+  std::filesystem::copy_file(GoodDir() + "/good_byte_level.json", folder / "tokenizer.json");
   testing::WriteFile(folder / "tokenizer_config.json", R"({"chat_template": "config"})");
   EXPECT_EQ(ReadTokenizerFolder(folder.string()).value().chat_template, "config");
   testing::WriteFile(folder / "chat_template.jinja", "file");
@@ -147,6 +151,7 @@ constexpr Broken kBroken[] = {
     {"pre_tokenizer_none", "a pre_tokenizer without ByteLevel, Metaspace or blanks as U+2581"},
     {"pre_tokenizer_pattern", "pre_tokenizer with the steps split (a+)+$"},
     {"pre_tokenizer_type", "pre_tokenizer \"Whitespace\" is not supported"},
+    {"token_too_long", "tokenizer.ggml.tokens[0]: 2049 bytes; at most 2048 are allowed"},
     {"subword_prefix", "model.continuing_subword_prefix is not supported"},
     {"vocab_empty", "model.vocab is empty"},
     {"vocab_id_gap", "model.vocab[\"b\"]: id 5000 leaves too many gaps, must be below 1030"},
@@ -160,12 +165,12 @@ constexpr Broken kBroken[] = {
 
 TEST(TokenizerJson, EachBrokenFileIsRefusedByTheCheckItIsNamedAfter) {
   std::set<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(CorpusDir())) {
-    if (!entry.path().stem().string().starts_with("good_")) files.insert(entry.path().stem());
+  for (const auto& entry : std::filesystem::directory_iterator(BrokenDir())) {
+    if (entry.is_regular_file()) files.insert(entry.path().stem());
   }
   for (const Broken& broken : kBroken) {
     EXPECT_EQ(files.erase(broken.name), 1u) << broken.name;
-    auto spec = ReadTokenizerJson(testing::ReadFile(CorpusDir() + "/" + broken.name + ".json"), "");
+    auto spec = ReadTokenizerJson(testing::ReadFile(BrokenDir() + "/" + broken.name + ".json"), "");
     std::string message = spec.ok() ? "" : spec.error().message;
     if (spec.ok()) {
       const auto tokenizer = Tokenizer::Create(std::move(spec).value());
@@ -175,6 +180,23 @@ TEST(TokenizerJson, EachBrokenFileIsRefusedByTheCheckItIsNamedAfter) {
     EXPECT_TRUE(IsValidUtf8(message));
   }
   EXPECT_EQ(files, std::set<std::string>{}) << "a file that no row of the table names";
+}
+
+TEST(TokenizerJson, EachBrokenConfigIsRefusedByTheCheckItIsNamedAfter) {
+  const std::string good = testing::ReadFile(GoodDir() + "/good_byte_level.json");
+  std::map<std::string, std::string> messages = {
+      {"no_json", "tokenizer_config.json: no JSON (incomplete"},
+      {"no_object", "tokenizer_config.json: no object"},
+      {"flag_no_boolean", "add_bos_token is no boolean"}};
+  for (const auto& entry : std::filesystem::directory_iterator(BrokenDir() + "/config")) {
+    const std::string name = entry.path().stem();
+    const auto spec = ReadTokenizerJson(good, testing::ReadFile(entry.path()));
+    ASSERT_FALSE(spec.ok()) << name;
+    EXPECT_NE(spec.error().message.find(messages.at(name)), std::string::npos)
+        << name << ": " << spec.error().message;
+    messages.erase(name);
+  }
+  EXPECT_TRUE(messages.empty());
 }
 
 }  // namespace

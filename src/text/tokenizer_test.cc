@@ -247,9 +247,13 @@ TEST(Tokenizer, NoMergeMakesAControlToken) {
 
 TEST(Tokenizer, RefusesWhatItDoesNotKnowByName) {
   TokenizerSpec spec = MakeSmallVocabulary("gpt-2");
-  spec.model = "t5";
-  EXPECT_EQ(CreateError(spec),
-            "tokenizer.ggml.model: \"t5\" is not supported; known: gemma4, gpt2, llama");
+  for (const auto& [model, said] :
+       {std::pair("t5", "\"t5\" (unigram)"), std::pair("bert", "\"bert\" (WordPiece)"),
+        std::pair("rwkv", "\"rwkv\" (RWKV)"), std::pair("", "\"\"")}) {
+    spec.model = model;
+    EXPECT_EQ(CreateError(spec), std::string("tokenizer.ggml.model: ") + said +
+                                     " is not supported; known: gemma4, gpt2, llama");
+  }
   EXPECT_EQ(CreateError(MakeSmallVocabulary("tekken")),
             "tokenizer.ggml.pre: \"tekken\" is not supported; known: command-r, deepseek-coder, "
             "deepseek-llm, falcon, gpt-2, llama-bpe, mpt, qwen2, qwen35, refact, smollm, "
@@ -275,6 +279,28 @@ TEST(Tokenizer, RefusesSizesThatContradictEachOther) {
   spec.tokens.clear();
   spec.types.clear();
   EXPECT_NE(CreateError(spec).find("tokenizer.ggml.tokens: 0 tokens"), std::string::npos);
+}
+
+// Work at load grows with the square of a token's length, and that of a text with the longest
+// special token: neither is left to the file.
+TEST(Tokenizer, RefusesTokensOfOver2048BytesOfAnyType) {
+  for (const char* model : {"gpt2", "llama", "gemma4"}) {
+    const TokenizerSpec good = std::string(model) == "gpt2"
+                                   ? MakeSmallVocabulary("gpt-2")
+                                   : testing::MakeSmallCharVocabulary(model);
+    for (const TokenType type :
+         {TokenType::kNormal, TokenType::kControl, TokenType::kUserDefined, TokenType::kUnused}) {
+      TokenizerSpec spec = good;
+      spec.types.resize(spec.tokens.size(), TokenType::kNormal);
+      if (!spec.scores.empty()) spec.scores.push_back(-1000);
+      spec.tokens.emplace_back(2048, 'a');
+      spec.types.push_back(type);
+      EXPECT_TRUE(Tokenizer::Create(spec).ok()) << model;
+      spec.tokens.back() += 'a';
+      EXPECT_EQ(CreateError(spec), "tokenizer.ggml.tokens[" + std::to_string(good.tokens.size()) +
+                                       "]: 2049 bytes; at most 2048 are allowed");
+    }
+  }
 }
 
 TEST(Tokenizer, RefusesMergesThatNameNoToken) {

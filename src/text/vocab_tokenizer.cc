@@ -116,6 +116,14 @@ Status VocabTokenizer::CheckSpec() const {
     return InvalidInput("tokenizer.ggml.tokens: " + std::to_string(size) +
                         " tokens; 1 to 16777216 are allowed");
   }
+  // Merging tries each cut of a token, and a text is compared with special tokens at each place.
+  constexpr size_t kMaxTokenBytes = 2048;  // real ones reach 1,024: 512 blanks
+  for (size_t i = 0; i < size; ++i) {
+    if (spec_.tokens[i].size() <= kMaxTokenBytes) continue;
+    return InvalidInput(At("tokenizer.ggml.tokens", i) + ": " +
+                        std::to_string(spec_.tokens[i].size()) + " bytes; at most " +
+                        std::to_string(kMaxTokenBytes) + " are allowed");
+  }
   const auto check_count = [&](const char* field, size_t count) -> Status {
     if (count == 0 || count == size) return Ok();
     return InvalidInput(std::string(field) + ": " + std::to_string(count) + " entries for " +

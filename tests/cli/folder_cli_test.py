@@ -40,6 +40,16 @@ class FolderCli(WithRandomModel):
         write_folder(self.models / "tiny-three", num_files=3)
         self.assertEqual(self.tokens("--temp", "0", model="tiny-three"), self.tokens("--temp", "0"))
 
+    def test_EachTypeOfTensorThatHoldsTheValuesGivesTheSameModel(self):
+        texts = []
+        for dtype in ("F32", "F16", "BF16"):
+            write_folder(self.models / f"tiny-{dtype}", dtype=dtype)
+            described = json.loads(self.ok("inspect", "--json", "-m", self.models / f"tiny-{dtype}").stdout)
+            self.assertEqual(described["missing"], [])
+            texts.append(self.tokens("--temp", "0", "--weights", "f32", model=f"tiny-{dtype}"))
+        self.assertEqual(texts, [texts[0]] * 3)
+        self.assertGreater(len(set(texts[0])), 1)
+
     def test_EveryCommandReadsAFolder(self):
         model = self.models / "tiny-one"
         text = self.path("text.txt", b"some text, and some more of it. " * 8)
@@ -110,6 +120,14 @@ class FolderCli(WithRandomModel):
             write_folder(self.models / "tiny-bad", generation=generation)
             result = run("generate", "-m", self.models / "tiny-bad", *PLAIN)
             self.assert_fails(result, 1, "generation", part)
+
+    def test_AKindOfTokenizerThatIsNotBuiltIsNamedByEveryCommand(self):
+        write_folder(self.models / "tiny-unigram")
+        (self.models / "tiny-unigram" / "tokenizer.json").write_text(json.dumps(
+            {"model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0]]}}))
+        for command in (("tokenize",), ("generate", *PLAIN), ("serve", "--port", "0")):
+            self.assert_fails(run(command[0], "-m", self.models / "tiny-unigram", *command[1:]), 1,
+                              "tokenizer.json", 'model "Unigram" is not supported')
 
     def test_TheServerTakesThemForRequestsThatSayNothing(self):
         write_folder(self.models / "tiny-greedy", generation={"temperature": 0})

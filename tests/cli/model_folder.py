@@ -47,19 +47,26 @@ def write_config(folder, sizes):
         "tie_word_embeddings": True}))
 
 
-def write_safetensors(path, tensors):
-    """`tensors`: {name: (shape, values)}, as F32."""
+def packed(values, dtype):
+    if dtype == "BF16":  # the upper halves of floats
+        return b"".join(struct.pack("<f", value)[2:] for value in values)
+    return struct.pack(f"<{len(values)}{'e' if dtype == 'F16' else 'f'}", *values)
+
+
+def write_safetensors(path, tensors, dtype="F32"):
+    """`tensors`: {name: (shape, values)}."""
     header, data = {}, b""
     for name, (shape, values) in tensors.items():
         begin = len(data)
-        data += struct.pack(f"<{len(values)}f", *values)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, len(data)]}
+        data += packed(values, dtype)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, len(data)]}
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def write_folder(folder, num_files=1, generation=None):
-    """Writes the model into `folder`, in one file or several with their index."""
+def write_folder(folder, num_files=1, generation=None, dtype=None):
+    """Writes the model into `folder`, in one file or several with their index; with a `dtype` its
+    values are such as each type holds."""
     folder.mkdir(parents=True, exist_ok=True)
     write_config(folder, tiny())
     (folder / "tokenizer.json").write_bytes(TOKENIZER.read_bytes())
@@ -68,8 +75,11 @@ def write_folder(folder, num_files=1, generation=None):
     draw = random.Random(1)
     tensors = {name: (shape, [draw.gauss(0, 0.3) for _ in range(math.prod(shape))])
                for name, shape in shapes(tiny()).items()}
+    if dtype is not None:
+        tensors = {name: (shape, [max(-127, min(127, round(64 * value))) / 64 for value in values])
+                   for name, (shape, values) in tensors.items()}
     if num_files == 1:
-        write_safetensors(folder / "model.safetensors", tensors)
+        write_safetensors(folder / "model.safetensors", tensors, dtype or "F32")
         return
     weight_map = {}
     for number in range(num_files):

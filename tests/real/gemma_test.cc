@@ -9,6 +9,9 @@
 
 #include "base/test_data.h"
 #include "exec/test_stack.h"
+#include "model/config.h"
+#include "model/gguf.h"
+#include "text/tokenizer.h"
 
 namespace kvrm::testing {
 namespace {
@@ -59,6 +62,18 @@ void ExpectTop(const std::vector<float>& logits, size_t ordered, float tolerance
     }
     EXPECT_NEAR(logits[static_cast<size_t>(kTop[i].id)], kTop[i].logit, tolerance);
   }
+}
+
+TEST(RealGemma3, ItsTokenizerGivesTheIdsOfItsMakers) {
+  if (!Exists(GemmaPath())) GTEST_SKIP() << "not installed: " << GemmaPath();
+  const auto file = GgufFile::Open(GemmaPath());
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  const auto tokenizer = Tokenizer::Create(ReadTokenizerSpec(**file).value());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  std::vector<TokenId> ids =
+      (*tokenizer)->Encode("The capital of France is", SpecialTokens::kAsText);
+  AddStartToken(**tokenizer, ids);
+  EXPECT_EQ(ids, kIds);
 }
 
 TEST(RealGemma3, TopLogitsAreThoseOfTheF32Reference) {

@@ -52,7 +52,7 @@ def sequence(*steps):
     return {'type': 'Sequence', 'pretokenizers': list(steps)}
 
 
-# Letters of scripts with two cases, as the hub's file of deepseek-llm lists them: first and last.
+# Letters of scripts with two cases, as the hub's files of deepseek-llm list them: first and last.
 CASED = """
 41-5a 61-7a b5-b5 c0-d6 d8-f6 f8-1ba 1bc-1bf 1c4-293 295-2af 370-373 376-377 37b-37d 37f-37f 386-386 388-38a 38c-38c
 38e-3a1 3a3-3f5 3f7-481 48a-52f 531-556 10a0-10c5 13a0-13f5 13f8-13fd 1c90-1cba 1cbd-1cbf 1d00-1d2b 1d6b-1d77 1d79-1d9a
@@ -62,6 +62,15 @@ CASED = """
 2ceb-2cee 2cf2-2cf3 a640-a66d a680-a69b a722-a76f a771-a787 a78b-a78e ab70-abbf fb00-fb06 fb13-fb17 ff21-ff3a ff41-ff5a
 10400-1044f 104b0-104d3 104d8-104fb 10c80-10cb2 10cc0-10cf2 118a0-118df 1e900-1e943"""
 EAST_ASIAN = '[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+'
+
+
+def cased_letters():
+    """As they stand between brackets: of two neighbours both, of more the first and the last."""
+    text = ''
+    for pair in CASED.split():
+        first, last = (int(end, 16) for end in pair.split('-'))
+        text += chr(first) + ('-' if last > first + 1 else '') + (chr(last) if last > first else '')
+    return text
 
 
 def pre_tokenizer(pre):
@@ -76,6 +85,10 @@ def pre_tokenizer(pre):
     if pre in llama3:
         letters, not_letters, numbers = llama3[pre]
         return sequence(split(LLAMA3_LIKE.format(letters=letters, not_letters=not_letters, numbers=numbers)), byte_level(False))
+    if pre == 'deepseek-llm':
+        return sequence(split('[\r\n]'), split(rf'\s?[{cased_letters()}]+'),
+                        split('\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+'),
+                        split(r'\s+$'), split(EAST_ASIAN), digits, byte_level(False))
     if pre == 'deepseek-coder':
         return sequence(split('[\r\n]'), split(r'\s?\p{L}+'), split(r'\s?\p{P}+'), split(EAST_ASIAN), digits, byte_level(False))
     return None
@@ -85,10 +98,6 @@ def reference_pre_tokenizer(pre):
     """The same for kinds that kvrm reads from GGUF files only."""
     if pre == 'falcon':
         return sequence(split(r'[\p{P}$+<=>^~|`]+'), byte_level(True), split('[0-9][0-9][0-9]'))
-    if pre == 'deepseek-llm':
-        letters = ''.join('-'.join(chr(int(end, 16)) for end in pair.split('-')) for pair in CASED.split())
-        return sequence(split('[\r\n]'), split(rf'\s?[{letters}]+'), split('\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+'),
-                        split(r'\s+$'), split(EAST_ASIAN), split(r'\p{N}+'), byte_level(False))
     return pre_tokenizer(pre)
 
 

@@ -1,0 +1,179 @@
+// One broken GGUF file a check, named after it; the fuzz target begins with them.
+// tools/oracle/broken_gguf.py writes them.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
+
+#include "model/config.h"
+#include "model/gguf.h"
+
+namespace kvrm {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct BrokenFile {
+  const char* name;
+  const char* message;  // a part of it
+};
+constexpr BrokenFile kBroken[] = {
+    {"magic_cut_off.gguf", "truncated at magic"},
+    {"magic_of_another_format.gguf", "must be 'GGUF': not a GGUF file"},
+    {"version_cut_off.gguf", "truncated at version"},
+    {"version_unknown.gguf", "version is 1, must be 2 or 3"},
+    {"version_big_endian.gguf", "(a big-endian file)"},
+    {"tensor_count_cut_off.gguf", "truncated at tensor count"},
+    {"key_count_cut_off.gguf", "truncated at key count"},
+    {"key_count_past_the_end.gguf", "key count is 1000000000000000000"},
+    {"tensor_count_past_the_end.gguf", "tensor count is 1000000000000000000"},
+    {"key_empty.gguf", "key 0 has length 0, must be 1 to 65535"},
+    {"key_too_long.gguf", "key 0 has length 65536, must be 1 to 65535"},
+    {"key_cut_off.gguf", "truncated at key 0: needs 100 bytes"},
+    {"value_type_unknown.gguf", "key 'k' has value type 13, must be below 13"},
+    {"value_cut_off.gguf", "truncated at key 'key': needs 4 bytes"},
+    {"bool_of_2.gguf", "key 'k' is bool 2"},
+    {"string_past_the_end.gguf", "truncated at key 'k': needs 18446744073709551615 bytes"},
+    {"array_type_unknown.gguf", "array of key 'k' has value type 77"},
+    {"array_of_arrays.gguf", "key 'k' is an array of arrays"},
+    {"array_length_past_the_end.gguf", "length of array of key 'k' is 9223372036854775808"},
+    {"array_string_cut_off.gguf", "truncated at array of key 'k': needs 9 bytes"},
+    {"array_number_past_2_63.gguf", "array of key 'k' holds 9223372036854775808"},
+    {"alignment_no_unsigned.gguf", "'general.alignment' has another type"},
+    {"alignment_no_power_of_two.gguf", "'general.alignment' is 3, must be a power of two"},
+    {"tensor_name_empty.gguf", "tensor 0 has length 0, must be 1 to 64"},
+    {"tensor_name_too_long.gguf", "tensor 0 has length 65, must be 1 to 64"},
+    {"dimensions_none.gguf", "tensor 't' has 0 dimensions"},
+    {"dimensions_five.gguf", "tensor 't' has 5 dimensions"},
+    {"dimension_0.gguf", "tensor 't' has dimension 1 of 0"},
+    {"values_past_2_64.gguf", "tensor 't' has 2^64 values or more"},
+    {"tensor_type_unknown.gguf", "tensor 't' has type 99"},
+    {"row_of_no_whole_blocks.gguf", "tensor 't' has row length 33, must be a multiple of 32"},
+    {"offset_unaligned.gguf", "tensor 't' has offset 4, must be a multiple of 32"},
+    {"tensor_cut_off.gguf", "truncated at tensor 'a tensor of a long name': needs 8 bytes"},
+    {"data_past_the_end.gguf", "tensor 't' needs 68 bytes at offset 0"},
+    {"data_past_2_64.gguf", "tensor 't' needs over 2^64 bytes"},
+    {"tensors_overlap.gguf", "tensor 'b' begins at offset 32, within tensor 'a', which ends at 36"},
+    {"key_twice.gguf", "key 'k' stands twice"},
+    {"tensor_twice.gguf", "tensor 't' stands twice"},
+    {"architecture_missing.config.gguf", "key 'general.architecture' is missing"},
+    {"architecture_no_string.config.gguf", "key 'general.architecture' has another type"},
+    {"architecture_unknown.config.gguf", "general.architecture is 'mamba', known: llama"},
+    {"name_no_string.config.gguf", "key 'general.name' has another type"},
+    {"block_count_missing.config.gguf", "key 'llama.block_count' is missing"},
+    {"block_count_no_integer.config.gguf", "key 'llama.block_count' has another type"},
+    {"block_count_negative.config.gguf", "key 'llama.block_count' is -1, must be at least 0"},
+    {"block_count_0.config.gguf", "key 'llama.block_count' is 0, must be 1 to 1024"},
+    {"block_count_past_1024.config.gguf", "key 'llama.block_count' is 1025, must be 1 to 1024"},
+    {"width_no_multiple_of_16.config.gguf",
+     "key 'llama.embedding_length' is 24, must be a multiple of 16"},
+    {"head_count_0.config.gguf", "key 'llama.attention.head_count' is 0"},
+    {"heads_no_multiple_of_kv_heads.config.gguf",
+     "must be a multiple of llama.attention.head_count_kv = 3"},
+    {"width_no_multiple_of_heads.config.gguf",
+     "must be a multiple of llama.attention.head_count = 3"},
+    {"value_length_of_its_own.config.gguf", "key 'llama.attention.value_length' is 16, must equal"},
+    {"rope_dimensions_odd.config.gguf", "key 'llama.rope.dimension_count' is 7, must be even"},
+    {"rope_dimensions_past_the_head.config.gguf",
+     "key 'llama.rope.dimension_count' is 34, must be 1 to 32"},
+    {"epsilon_missing.config.gguf", "key 'llama.attention.layer_norm_rms_epsilon' is missing"},
+    {"epsilon_no_number.config.gguf",
+     "key 'llama.attention.layer_norm_rms_epsilon' has another type"},
+    {"epsilon_0.config.gguf",
+     "key 'llama.attention.layer_norm_rms_epsilon' is 0.000000, must be a finite"},
+    {"rope_base_not_a_number.config.gguf", "key 'llama.rope.freq_base' is nan"},
+    {"rope_scaling_unknown.config.gguf", "key 'llama.rope.scaling.type' is 'longrope', built: "},
+    {"rope_attention_factor_without_yarn.config.gguf",
+     "key 'llama.rope.scaling.attn_factor' is 0.5"},
+    {"yarn_without_factor.config.gguf", "key 'llama.rope.scaling.factor' is missing"},
+    {"yarn_bands_backwards.config.gguf", "must be above llama.rope.scaling.yarn_beta_slow"},
+    {"yarn_base_1.config.gguf", "key 'llama.rope.freq_base' is 1.000000, must be above 1 for yarn"},
+    {"yarn_by_half.config.gguf", "keys 'llama.rope.scaling.yarn_ext_factor' and"},
+    {"window_1.config.gguf", "sliding window is 1"},
+    {"window_pattern_of_other_layers.config.gguf", "list of sliding layers has 2 entries"},
+    {"soft_cap_0.config.gguf", "key 'llama.attn_logit_softcapping' is 0.000000"},
+    {"embedding_missing.config.gguf", "tensor 'token_embd.weight' is missing"},
+    {"vocabulary_of_another_size.config.gguf",
+     "key 'llama.vocab_size' is 2, must equal the 1 rows"},
+    {"tokens_of_another_size.config.gguf",
+     "key 'tokenizer.ggml.tokens' has 2 entries, must equal the 1 rows"},
+    {"experts.config.gguf", "key 'llama.expert_count' is 8, must be 0"},
+    {"rope_factors_long.config.gguf",
+     "tensor 'rope_factors_long.weight' asks for long-context RoPE factors"},
+    {"tensor_missing.config.gguf", "tensor 'blk.0.ffn_norm.weight' is missing"},
+    {"tensor_of_another_shape.config.gguf",
+     "'blk.0.attn_q.weight' has shape [32, 16], must be [32, 32]"},
+    {"tensor_type_not_readable.config.gguf",
+     "tensor 'blk.0.attn_q.weight' has type MXFP4, readable: "},
+    {"tensor_of_another_family.config.gguf",
+     "tensor 'blk.0.attn_q.bias' is not one of family llama"},
+    {"rope_factor_0.config.gguf", "tensor 'rope_freqs.weight' holds 0.000000 at 0"},
+    {"model_missing.tokenizer.gguf", "key 'tokenizer.ggml.model' is missing"},
+    {"pre_no_string.tokenizer.gguf", "key 'tokenizer.ggml.pre' has another type"},
+    {"chat_template_no_string.tokenizer.gguf", "key 'tokenizer.chat_template' has another type"},
+    {"tokens_missing.tokenizer.gguf", "key 'tokenizer.ggml.tokens' is missing or empty"},
+    {"tokens_no_strings.tokenizer.gguf", "key 'tokenizer.ggml.tokens' has another type"},
+    {"tokens_past_the_rows.tokenizer.gguf",
+     "key 'tokenizer.ggml.tokens' has 2 entries, must be at most the 1 rows"},
+    {"types_no_integers.tokenizer.gguf", "key 'tokenizer.ggml.token_type' has another type"},
+    {"types_of_another_length.tokenizer.gguf",
+     "key 'tokenizer.ggml.token_type' has 1 entries, must have 2"},
+    {"type_unknown.tokenizer.gguf", "key 'tokenizer.ggml.token_type' entry 1 is 9, must be 1 to 6"},
+    {"scores_no_floats.tokenizer.gguf", "key 'tokenizer.ggml.scores' has another type"},
+    {"scores_of_another_length.tokenizer.gguf",
+     "key 'tokenizer.ggml.scores' has 1 entries, must have 2"},
+    {"score_infinite.tokenizer.gguf", "key 'tokenizer.ggml.scores' entry 1 is inf"},
+    {"merges_no_strings.tokenizer.gguf", "key 'tokenizer.ggml.merges' has another type"},
+    {"start_token_past_the_tokens.tokenizer.gguf",
+     "key 'tokenizer.ggml.bos_token_id' is 2, must be below 2"},
+    {"start_token_no_integer.tokenizer.gguf", "key 'tokenizer.ggml.bos_token_id' has another type"},
+    {"flag_no_bool.tokenizer.gguf", "key 'tokenizer.ggml.add_bos_token' has another type"},
+};
+
+fs::path Folder() { return fs::path(KVRM_SOURCE_DIR) / "tests/fuzz/gguf"; }
+
+// What the reader of such a file says; "" = it takes it.
+std::string Refusal(const fs::path& path) {
+  const auto message = [](const auto& result) { return result.ok() ? "" : result.error().message; };
+  std::ifstream in(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const auto file = GgufFile::Parse(std::as_bytes(std::span(text)), "broken");
+  const std::string name = path.filename().string();
+  const bool of_config = name.ends_with(".config.gguf");
+  const bool of_tokenizer = name.ends_with(".tokenizer.gguf");
+  if (!of_config && !of_tokenizer) return message(file);
+  EXPECT_TRUE(file.ok()) << name << ": " << message(file);
+  if (!file.ok()) return "";
+  return of_config ? message(ReadConfig(**file)) : message(ReadTokenizerSpec(**file));
+}
+
+TEST(BrokenGguf, EachFileIsRefusedByTheCheckThatItIsNamedAfter) {
+  std::set<std::string> files;
+  for (const auto& entry : fs::directory_iterator(Folder() / "broken")) {
+    files.insert(entry.path().filename());
+  }
+  for (const BrokenFile& broken : kBroken) {
+    EXPECT_EQ(files.erase(broken.name), 1u) << broken.name;
+    const std::string refusal = Refusal(Folder() / "broken" / broken.name);
+    EXPECT_TRUE(refusal.starts_with("broken: ")) << broken.name << ": " << refusal;
+    EXPECT_NE(refusal.find(broken.message), std::string::npos) << broken.name << ": " << refusal;
+    EXPECT_EQ(refusal.find('\n'), std::string::npos) << broken.name;
+  }
+  EXPECT_EQ(files, std::set<std::string>{}) << "a file that no row of the table names";
+}
+
+TEST(BrokenGguf, WithNothingWrongTheModelIsTaken) {
+  std::ifstream in(Folder() / "minimal.gguf", std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const auto file = GgufFile::Parse(std::as_bytes(std::span(text)), "minimal");
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  const auto config = ReadConfig(**file);
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  EXPECT_EQ(config->hidden, 32u);
+}
+
+}  // namespace
+}  // namespace kvrm
