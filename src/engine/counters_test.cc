@@ -117,6 +117,7 @@ class Pace final : public StepObserver {
 
 TEST(Counters, EachPhaseOfAStepIsCountedUnderItsOwnName) {
   Rig rig({.slots = 2});
+  EXPECT_EQ(rig.engine().Metrics().control_share(), 0);
   Pace pace(rig.clock());
   rig.engine().SetObserver(&pace);
   rig.Submit(Greedy(RandomPrompt(9, 1), 5));
@@ -130,6 +131,7 @@ TEST(Counters, EachPhaseOfAStepIsCountedUnderItsOwnName) {
   EXPECT_EQ(m.sample_us, steps * 160);
   EXPECT_EQ(m.output_us, steps * 320);
   EXPECT_EQ(m.step_us, steps * 630);
+  EXPECT_DOUBLE_EQ(m.control_share(), 70.0 / 630);  // plan, edit and commit, move
   EXPECT_EQ(m.maintain_us, 0);
 }
 

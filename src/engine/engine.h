@@ -43,7 +43,8 @@ struct RequestTimings {   // microseconds on the engine's clock
 
 struct TokenEvent {
   TokenId token = -1;
-  uint32_t index = 0;  // output index, from 0
+  uint32_t index = 0;   // output index, from 0
+  int64_t made_us = 0;  // on the engine's clock: where one gap of its stream ends, the next begins
   float logprob = 0;
   const std::vector<TokenLogprob>* top = nullptr;  // valid during the call; null when not asked
 };
@@ -144,6 +145,12 @@ struct EngineMetrics {
   int64_t maintain_us = 0;  // between steps, as of the last step
   int64_t longest_gap_us = 0;
   GapCounters gaps;  // over config().max_itl_us, by cause (law I7)
+
+  // Plan, edit, commit and move as a part of all steps' time (law I3); 0 before the first step.
+  double control_share() const {
+    const auto control_us = static_cast<double>(plan_us + edit_commit_us + move_us);
+    return step_us == 0 ? 0 : control_us / static_cast<double>(step_us);
+  }
 };
 
 // In the order of a step. kPublished: tokens and ends are told.

@@ -130,14 +130,18 @@ TEST_F(GapCauses, PlanningThatTakesLongIsOther) {
 // A sink that does not return holds up all streams until the next token.
 class BlockedSink final : public EventSink {
  public:
-  explicit BlockedSink(ManualClock& clock) : clock_(clock) {}
+  explicit BlockedSink(ManualClock& clock, int64_t* stolen_us = nullptr)
+      : clock_(clock), stolen_us_(stolen_us) {}
   void OnToken(RequestId, const TokenEvent& event) override {
-    if (event.index % 5 == 2) clock_.AdvanceUs(kHoldUpUs);
+    if (event.index % 5 != 2) return;
+    clock_.AdvanceUs(kHoldUpUs);
+    if (stolen_us_ != nullptr) *stolen_us_ += kHoldUpUs;  // and others had the CPU all the while
   }
   void OnFinish(RequestId, const FinishEvent&) override {}
 
  private:
   ManualClock& clock_;
+  int64_t* const stolen_us_;
 };
 
 TEST_F(GapCauses, ASinkThatBlocksIsOutput) {
@@ -179,6 +183,18 @@ TEST_F(GapCauses, TimeThatOthersTookIsStolenAndSeldomAskedFor) {
   Decode(4, 200);
   ExpectNearlyAllUnder(GapCause::kStolen);
   EXPECT_LE(asked, steps / 2);
+}
+
+// Sinks run between the stamp of the tokens and the end of the step.
+TEST_F(GapCauses, TimeThatOthersTookWhileTokensWereToldIsStolen) {
+  int64_t stolen_us = 0;
+  Make({.slots = 4, .stolen_us = [&] { return stolen_us; }});
+  BlockedSink sink(rig_->clock(), &stolen_us);
+  GenerateRequest robbed = Greedy(RandomPrompt(9, 7), 30);
+  robbed.sink = &sink;
+  ASSERT_TRUE(rig_->engine().Submit(std::move(robbed)).ok());
+  Decode(3, 30);
+  ExpectNearlyAllUnder(GapCause::kStolen);
 }
 
 // Nine tenths of what the excess would need, long before the gap or in it.

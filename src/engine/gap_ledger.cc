@@ -46,7 +46,18 @@ void GapLedger::Stamp(int64_t now_us) {
   beyond_us_[IndexOf(GapCause::kPrefill)] -= budget_us_ - decode_allowance_us_;
   previous_stamp_us_ = std::exchange(stamp_us_, now_us);
   decode_allowance_us_ = 0;
-  stolen_in_gap_us_ = kNotRead;
+  ReadStolen();
+}
+
+void GapLedger::ReadStolen() {
+  stolen_in_gap_us_ = 0;
+  if (!stolen_us_ || budget_us_ == 0) return;
+  if (was_stolen_read_ && stamp_us_ - stolen_read_at_us_ < budget_us_ / 2) return;
+  const int64_t before_us = std::exchange(stolen_read_us_, stolen_us_());
+  stolen_read_at_us_ = stamp_us_;
+  if (std::exchange(was_stolen_read_, true)) {
+    stolen_in_gap_us_ = std::max<int64_t>(0, stolen_read_us_ - before_us);
+  }
 }
 
 void GapLedger::Count(int64_t since_us, bool was_preempted) {
@@ -60,14 +71,7 @@ void GapLedger::Count(int64_t since_us, bool was_preempted) {
   counters_.excess_us[IndexOf(cause)] += excess_us;
 }
 
-// The first gap over the budget of a stamp reads; the others of the same stamp share it.
-bool GapLedger::Stolen(int64_t excess_us) {
-  if (!stolen_us_) return false;
-  if (stolen_in_gap_us_ == kNotRead) {
-    const int64_t before_us = std::exchange(stolen_read_us_, stolen_us_());
-    stolen_read_at_us_ = stamp_us_;
-    stolen_in_gap_us_ = std::max<int64_t>(0, stolen_read_us_ - before_us);
-  }
+bool GapLedger::Stolen(int64_t excess_us) const {
   return static_cast<double>(stolen_in_gap_us_) >= kStolenShare * static_cast<double>(excess_us);
 }
 
@@ -79,14 +83,6 @@ GapCause GapLedger::Blame(int64_t waited_us) const {
   beyond_us[IndexOf(GapCause::kPreemption)] += waited_us;
   const int64_t* most = std::max_element(std::begin(beyond_us), std::end(beyond_us));
   return static_cast<GapCause>(most - std::begin(beyond_us));
-}
-
-void GapLedger::EndStep(int64_t now_us) {
-  if (!stolen_us_ || budget_us_ == 0) return;
-  if (was_stolen_read_ && now_us - stolen_read_at_us_ < budget_us_ / 2) return;
-  was_stolen_read_ = true;
-  stolen_read_us_ = stolen_us_();
-  stolen_read_at_us_ = now_us;
 }
 
 }  // namespace kvrm

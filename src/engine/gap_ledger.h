@@ -9,9 +9,9 @@
 //   all others  nothing
 //
 // A gap is `stolen` where the time that the engine's threads stood ready without a CPU covers at
-// least kStolenShare of its excess, whatever lap it happened to fall into. That time is read when a
-// gap is over the budget, and once in half a budget before, so that what is read belongs to the
-// gap.
+// least kStolenShare of its excess, whatever lap it happened to fall into. That time is read at a
+// stamp, where gaps begin and end, once half a budget has passed since it was read last: so it is
+// read where a gap over the budget ends, and not long before that gap began.
 //
 // Causes are for people and decide nothing. Engine-thread-only; no allocation.
 #pragma once
@@ -46,19 +46,18 @@ class GapLedger {
   // to its prompt rows; where nothing is predicted, each row takes the same.
   int64_t LapReplay(int64_t now_us, const Replay& replay);
 
-  // Tokens are stamped: the laps up to now, the last of which ends here, are what the gaps that end
-  // with this stamp are judged by. What follows belongs to the next one.
+  // Tokens are stamped: the laps up to now, the last of which ends here, and what was stolen are
+  // what the gaps that end with this stamp are judged by. What follows belongs to the next one.
   void Stamp(int64_t now_us);
   // One of these gaps; the token before it was stamped at `since_us`. `was_preempted`: between the
   // two the stream lost its pages.
   void Count(int64_t since_us, bool was_preempted);
-  // The step is done: the gaps that begin now may need to know what was stolen before them.
-  void EndStep(int64_t now_us);
 
   const GapCounters& counters() const { return counters_; }
 
  private:
-  bool Stolen(int64_t excess_us);
+  void ReadStolen();
+  bool Stolen(int64_t excess_us) const;
   GapCause Blame(int64_t waited_us) const;
 
   // ---- constant after construction
@@ -73,11 +72,10 @@ class GapLedger {
   int64_t stamp_us_ = 0, previous_stamp_us_ = 0;
   int64_t beyond_us_[kNumGapCauses] = {};  // laps less allowances
 
-  // ---- stolen time as read, and when; kNotRead: not for the last stamp
-  static constexpr int64_t kNotRead = -1;
-  bool was_stolen_read_ = false;  // not before the engine thread has made a step
+  // ---- stolen time as read, and when; read first at the first stamp
+  bool was_stolen_read_ = false;
   int64_t stolen_read_us_ = 0, stolen_read_at_us_ = 0;
-  int64_t stolen_in_gap_us_ = kNotRead;
+  int64_t stolen_in_gap_us_ = 0;  // between the last two readings; 0: none for this stamp
 
   GapCounters counters_;
 };

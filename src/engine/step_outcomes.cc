@@ -87,7 +87,6 @@ void Engine::State::Publish() {
   const int64_t end_us = clock.NowUs();
   metrics.step_us += end_us - step_begin_us;
   latencies.step.Add(end_us - step_begin_us);
-  ledger.EndStep(end_us);
 }
 
 // Pages that this step filled can be found by their tokens from now on, unless a value in them was
@@ -161,6 +160,7 @@ void Engine::State::PublishOutcome(Outcome& outcome, int64_t now_us) {
   const TokenEvent event{
       .token = outcome.sample.id,
       .index = request.num_output(),
+      .made_us = now_us,
       .logprob = outcome.sample.logprob,
       .top = request.request.sampling.num_logprobs > 0 ? &outcome.sample.top : nullptr};
   request.tokens.push_back(outcome.sample.id);

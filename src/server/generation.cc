@@ -44,6 +44,7 @@ void Generation::Sink::OnPromptToken(RequestId, const PromptTokenEvent& event) {
 void Generation::Sink::OnToken(RequestId, const TokenEvent& event) {
   Send([&](MailboxEvent& mail) {
     mail.token = event.token;
+    mail.made_us = event.made_us;
     mail.logprob = event.logprob;
     if (event.top != nullptr) mail.top = *event.top;
   });
@@ -151,7 +152,10 @@ Generation::Next Generation::OnToken(Choice& choice, uint32_t index, const Mailb
   if (IsEndToken(event.token)) return Next::kGoOn;
   choice.text_stream.ArmStops(choice.num_tokens > prepared_.request.min_tokens);
   const std::string text = choice.text_stream.Push(event.token);
-  if (!text.empty()) Emit(choice, index, text);
+  if (!text.empty()) {
+    Emit(choice, index, text);
+    stamps_.Add(event.made_us);
+  }
   if (!choice.text_stream.stopped()) return Next::kGoOn;
   choice.stopped = true;
   return Next::kCancelChoice;

@@ -12,12 +12,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/engine.h"
 #include "server/answer_format.h"
 #include "server/mailbox.h"
 #include "server/openai_types.h"
+#include "server/sent_gaps.h"
 #include "text/text_stream.h"
 #include "text/tokenizer.h"
 
@@ -94,6 +96,8 @@ class Generation {
   // Stream: the events made since the last call. Else: the whole body, once complete.
   std::string TakeOutput();
   size_t output_bytes() const { return output_.size(); }
+  // Of a stream: of the tokens that gave the text of the next TakeOutput.
+  TextStamps TakeStamps() { return std::exchange(stamps_, {}); }
   AnswerRecord Record() const;  // as far as it has come
   std::string_view finish_reason(uint32_t index) const { return choices_[index]->finish_reason; }
   ChoiceEnd choice_end(uint32_t index) const { return choices_[index]->end; }
@@ -170,6 +174,7 @@ class Generation {
   uint32_t num_open_ = 0;
   uint32_t num_unfinished_ = 0;
   std::string output_;
+  TextStamps stamps_;        // of what is in output_
   size_t sound_bytes_ = 0;   // of output_, before the event being applied
   bool any_output_ = false;  // of a stream: some of it may have been sent
   bool expired_ = false;     // its time is up

@@ -220,6 +220,7 @@ void HttpSession::Close() noexcept {
   // While the body is being prepared its room is in use, whether the client is there or not.
   if (!computing_) ReleaseBodyBudget();
   state_ = State::kClosed;
+  if (writing_) EndWrite();
   ReleaseGeneration();
   stream_.close();
   server_.Remove(this);

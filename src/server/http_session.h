@@ -28,6 +28,7 @@
 #include "server/http_server.h"
 #include "server/http_text.h"
 #include "server/request_log.h"
+#include "server/sent_gaps.h"
 
 namespace kvrm {
 
@@ -88,6 +89,7 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession>,
   void RespondError(const ApiError& error);
   void Write();
   void OnWritten(const Error& ec);
+  void EndWrite() noexcept;
   void Linger();
 
   // ---- watching
@@ -167,6 +169,7 @@ class HttpSession final : public std::enable_shared_from_this<HttpSession>,
   bool writing_ = false;
   bool last_write_ = false;  // the response ends with it
   int64_t written_us_ = 0;   // when it began, or the answer did
+  SentGaps sent_gaps_;       // of the current answer
 
   bool watching_ = false;
 };

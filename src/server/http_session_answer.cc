@@ -87,6 +87,7 @@ void HttpSession::OnPrepared(HttpServer::Prepared prepared) {
   if (const auto* error = std::get_if<ApiError>(&started)) return RespondError(*error);
   generation_ = std::move(std::get<std::shared_ptr<Generation>>(started));
   written_us_ = SteadyNowUs();
+  sent_gaps_ = SentGaps(server_.service()->engine().config().max_itl_us);
   server_.ArmDeadline();
 }
 
@@ -122,6 +123,7 @@ void HttpSession::PumpStream() {
     events.insert(0, ": sent-us=" + std::to_string(SteadyNowUs()) + "\n");
   }
   if (!record_.first_output_us) record_.first_output_us = SteadyNowUs() - record_.begun_us;
+  sent_gaps_.Begin(generation_->TakeStamps());
   if (complete) ReleaseGeneration();
   SendEvents(events, complete);
 }
@@ -255,8 +257,16 @@ void HttpSession::Write() {
                    Guarded([](HttpSession& self, const Error& ec, size_t) { self.OnWritten(ec); }));
 }
 
-void HttpSession::OnWritten(const Error& ec) {
+// It left, or it was given up: either way its text waits no more.
+void HttpSession::EndWrite() noexcept {
   writing_ = false;
+  const LateText late = sent_gaps_.End(SteadyNowUs());
+  server_.counters().late_gaps += late.gaps;
+  server_.counters().late_gap_us += late.excess_us;
+}
+
+void HttpSession::OnWritten(const Error& ec) {
+  EndWrite();
   if (ec == boost::beast::error::timeout) {
     ++server_.counters().outbox_too_old;
     return Close();

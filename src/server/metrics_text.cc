@@ -186,15 +186,25 @@ void AddPages(Families& out, const Service& service, const EngineMetrics& m) {
               Number(m.pager.prefix_pages_evicted));
 }
 
-void AddGaps(Families& out, const EngineMetrics& m) {
+// Two places where text is held up: the engine's sinks, and the connection behind them.
+GapCounters AllGaps(const EngineMetrics& m, const HttpCounters& http) {
+  constexpr auto kOutput = static_cast<uint32_t>(GapCause::kOutput);
+  GapCounters gaps = m.gaps;
+  gaps.over_budget[kOutput] += http.late_gaps;
+  gaps.excess_us[kOutput] += http.late_gap_us;
+  return gaps;
+}
+
+void AddGaps(Families& out, const EngineMetrics& m, const HttpCounters& http) {
+  const GapCounters counted = AllGaps(m, http);
   auto& gaps = out.Family(MetricType::Counter, "kvrm_gaps_over_budget_total",
                           "Gaps between two tokens of a stream over --max-itl-ms, by cause");
   auto& excess = out.Family(MetricType::Counter, "kvrm_gap_excess_seconds_total",
                             "What those gaps were over it, by cause");
   for (uint32_t i = 0; i < kNumGapCauses; ++i) {
     const char* cause = GapCauseName(static_cast<GapCause>(i));
-    Families::Add(gaps, {{"cause", cause}}, Number(m.gaps.over_budget[i]));
-    Families::Add(excess, {{"cause", cause}}, Seconds(m.gaps.excess_us[i]));
+    Families::Add(gaps, {{"cause", cause}}, Number(counted.over_budget[i]));
+    Families::Add(excess, {{"cause", cause}}, Seconds(counted.excess_us[i]));
   }
   out.Gauge("kvrm_longest_gap_seconds", "Longest gap between two tokens of a stream",
             Seconds(m.longest_gap_us));
@@ -213,9 +223,8 @@ void AddSteps(Families& out, const Engine& engine, const EngineMetrics& m) {
       {"run", m.run_us},   {"sample", m.sample_us},           {"output", m.output_us},
       {"all", m.step_us}};
   for (const auto& [phase, us] : phases) Families::Add(seconds, {{"phase", phase}}, Seconds(us));
-  const int64_t control_us = m.plan_us + m.edit_commit_us + m.move_us;
   out.Gauge("kvrm_control_share", "Plan, edit, commit and move as a part of all steps' time",
-            m.step_us == 0 ? 0 : Seconds(control_us) / Seconds(m.step_us));
+            m.control_share());
   const EngineLatencies& l = engine.latencies();
   constexpr const char* kPhases[kNumStepPhases] = {"plan", "edit_commit", "move",
                                                    "run",  "sample",      "output"};
@@ -246,7 +255,7 @@ void AddVllmNames(Families& out, const Service& service, const EngineMetrics& m)
   }
 }
 
-void AddEngine(Families& out, const Service& service) {
+void AddEngine(Families& out, const Service& service, const HttpCounters& http) {
   const Engine& engine = service.engine();
   const EngineMetrics m = engine.Metrics();
   out.Gauge("kvrm_running", "Sequences that hold a slot", m.running);
@@ -258,7 +267,7 @@ void AddEngine(Families& out, const Service& service) {
   out.Counter("kvrm_output_tokens_total", "Tokens produced", Number(m.output_tokens));
   AddSteps(out, engine, m);
   AddPages(out, service, m);
-  AddGaps(out, m);
+  AddGaps(out, m, http);
   AddCopies(out, m.copies);
   AddVllmNames(out, service, m);
 }
@@ -270,7 +279,7 @@ std::string MetricsText(const HttpCounters& http, ServerPhase phase, const Servi
   AddHttp(out, http, phase);
   if (service != nullptr) {
     AddService(out, *service, http);
-    AddEngine(out, *service);
+    AddEngine(out, *service, http);
   }
   return out.Text();
 }

@@ -264,6 +264,41 @@ TEST(B086, ATraceIsReplayedWholeInOrderAtItsTimes) {
   EXPECT_EQ(order, (std::vector<uint32_t>{2, 3, 1, 4}));
 }
 
+// B086: 200 requests at 20 and at 60 a second, written down as a trace and replayed: as many, in
+// their order, with their lengths, each at its time.
+TEST(B086, WhatWasWrittenDownIsReplayedAsItWas) {
+  const PromptWords words;
+  for (const char* rate : {"20", "60"}) {
+    const Workload workload =
+        Parsed("seed = 42\nrequests = 200\nduration-s = 1000\n[a]\narrivals = poisson\nrate = " +
+               std::string(rate) +
+               "\nprompt-tokens = \"uniform 1 300\"\noutput-tokens = \"uniform 1 90\"\n");
+    const std::vector<int64_t> due_us = ArrivalsOf(workload);
+    ASSERT_EQ(due_us.size(), 200u);
+    const Trace none;
+    const Schedule asked(workload, 0, none, 0, words);
+    std::string csv = "row,arrival_us,prompt_tokens,output_tokens\n";
+    for (size_t i = 0; i < due_us.size(); ++i) {
+      const auto turn = asked.MakeTurn(i, 0, 0);
+      csv += std::to_string(i) + "," + std::to_string(due_us[i]) + "," +
+             std::to_string(turn->prompt_tokens) + "," + std::to_string(turn->output_tokens) + "\n";
+    }
+    const auto trace = ParseTrace(csv, "t");
+    ASSERT_TRUE(trace.ok());
+    const Workload replayed = Parsed(
+        "duration-s = 1000\n[a]\narrivals = trace\ntrace = t\nprompt-tokens = trace\n"
+        "output-tokens = trace\n");
+    const std::vector<int64_t> again_us = ArrivalsOf(replayed, *trace);
+    const Schedule again(replayed, 0, *trace, 0, words);
+    ASSERT_EQ(again_us.size(), due_us.size());
+    for (size_t i = 0; i < due_us.size(); ++i) {
+      EXPECT_EQ(again_us[i], due_us[i] - due_us[0]) << "a trace begins with its first request";
+      EXPECT_EQ(again.MakeTurn(i, 0, 0)->prompt_tokens, asked.MakeTurn(i, 0, 0)->prompt_tokens);
+      EXPECT_EQ(again.MakeTurn(i, 0, 0)->output_tokens, asked.MakeTurn(i, 0, 0)->output_tokens);
+    }
+  }
+}
+
 TEST(Trace, EqualBlockHashesGiveEqualTextAndOthersDoNot) {
   const auto trace = ParseTrace(
       "{\"timestamp\": 0, \"input_length\": 1100, \"output_length\": 4, \"hash_ids\": [1, 2, 3]}\n"

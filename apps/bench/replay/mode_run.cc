@@ -53,12 +53,6 @@ uint64_t Holds(const Engine& engine, Mode mode, uint32_t ctx, uint64_t mean_toke
   return engine.kv_tokens() / tokens;
 }
 
-double ControlShare(const EngineMetrics& metrics) {
-  if (metrics.step_us == 0) return 0;
-  return static_cast<double>(metrics.plan_us + metrics.edit_commit_us) /
-         static_cast<double>(metrics.step_us);
-}
-
 void Describe(const OptionValues& values, const Session& session, const LoadJob& job,
               ModeRun& mode) {
   LoadReport& report = mode.report;
@@ -75,6 +69,50 @@ void Describe(const OptionValues& values, const Session& session, const LoadJob&
 
 std::string Mib(uint64_t bytes) {
   return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20));
+}
+
+// Law I7: "2 of 900 gaps over the budget of 50.0 ms: decode 1 (3.2 ms over), stolen 1 (9.0 ms
+// over)".
+std::string GapsLine(const ModeRun& run) {
+  if (run.max_itl_us == 0) return fmt::format("{}: no budget for gaps\n", run.name);
+  uint64_t over = 0;
+  std::string causes;
+  for (uint32_t i = 0; i < kNumGapCauses; ++i) {
+    over += run.gaps.over_budget[i];
+    if (run.gaps.over_budget[i] == 0) continue;
+    causes += fmt::format("{} {} {} ({:.1f} ms over)", causes.empty() ? ":" : ",",
+                          GapCauseName(static_cast<GapCause>(i)), run.gaps.over_budget[i],
+                          static_cast<double>(run.gaps.excess_us[i]) / 1e3);
+  }
+  return fmt::format("{}: {} of {} gaps over the budget of {:.1f} ms{}\n", run.name, over,
+                     run.gaps.gaps, static_cast<double>(run.max_itl_us) / 1e3, causes);
+}
+
+boost::json::object GapsJson(const ModeRun& run) {
+  boost::json::object over, excess_us;
+  for (uint32_t i = 0; i < kNumGapCauses; ++i) {
+    const char* cause = GapCauseName(static_cast<GapCause>(i));
+    over[cause] = run.gaps.over_budget[i];
+    excess_us[cause] = run.gaps.excess_us[i];
+  }
+  return {{"budget_us", run.max_itl_us},
+          {"gaps", run.gaps.gaps},
+          {"over_budget", std::move(over)},
+          {"excess_us", std::move(excess_us)}};
+}
+
+// Law I3's goal, over all modes that ran.
+std::string ControlVerdict(const std::vector<ModeRun>& runs) {
+  std::string missed;
+  for (const ModeRun& run : runs) {
+    if (!run.refused.empty() || run.control_goal_met()) continue;
+    missed += fmt::format("{}{} ({:.2f} %)", missed.empty() ? "" : ", ", run.name,
+                          100 * run.control_share);
+  }
+  return fmt::format(
+      "goal, control below {} % of the time of all steps (plan, edit, commit, move): "
+      "{}\n",
+      100 * kMostControlShare, missed.empty() ? "met" : "missed by " + missed);
 }
 
 std::string At(const Distribution& samples, uint32_t per_mille) {
@@ -116,7 +154,9 @@ Result<ModeRun> RunMode(const OptionValues& values, const RuntimeOptions& option
   mode.most_running = most.running;
   mode.resident_end_bytes = engine.ResidentKvBytes();
   mode.preempted = metrics.sched.preempted;
-  mode.control_share = ControlShare(metrics);
+  mode.control_share = metrics.control_share();
+  mode.max_itl_us = engine.config().max_itl_us;
+  mode.gaps = metrics.gaps;
   if (metrics.exec.rows > 0) {
     mode.rows_computed_per_row =
         static_cast<double>(metrics.exec.rows_computed) / static_cast<double>(metrics.exec.rows);
@@ -165,6 +205,8 @@ std::string ModesText(const std::vector<ModeRun>& runs) {
         "null hypothesis: kvrm, dynamic and static-live read the same bytes and are equal in "
         "tok/s within noise\n",
         first->mean_tokens);
+    text += ControlVerdict(runs);
+    for (const ModeRun& run : runs) text += run.refused.empty() ? GapsLine(run) : "";
   }
   return refused.empty() ? text : text + "\nrefused:\n" + refused;
 }
@@ -188,6 +230,8 @@ boost::json::object ModeJson(const ModeRun& run) {
   object["preempted"] = run.preempted;
   object["rows_computed_per_row"] = run.rows_computed_per_row;
   object["control_share"] = run.control_share;
+  object["control_goal_met"] = run.control_goal_met();
+  object["gaps"] = GapsJson(run);
   object["load"] = LoadJson(run.report);
   return object;
 }

@@ -10,9 +10,12 @@
 #include "base/result.h"
 #include "bench/load/load_command.h"
 #include "bench/load/load_report.h"
+#include "engine/gap_causes.h"
 #include "session/session.h"
 
 namespace kvrm::cli {
+
+inline constexpr double kMostControlShare = 0.005;  // law I3's goal
 
 struct ModeRun {
   std::string name;     // of the mode; with "+ strict" where all rows are computed
@@ -28,7 +31,11 @@ struct ModeRun {
   uint32_t most_running = 0;
   uint64_t preempted = 0;
   double rows_computed_per_row = 0;  // 1 but for strict shapes
-  double control_share = 0;          // plan, edit and commit of the time of all steps
+  double control_share = 0;          // as EngineMetrics::control_share
+  int64_t max_itl_us = 0;            // the gap budget; 0 = none
+  GapCounters gaps;                  // over it, by cause (law I7)
+
+  bool control_goal_met() const { return control_share < kMostControlShare; }
 };
 
 // Loads the model in `options`' mode and runs the workload. Modes that refuse the options come back

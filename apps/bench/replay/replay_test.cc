@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <map>
 
 #include "bench/load/figures.h"
 #include "bench/replay/engine_backend.h"
@@ -48,14 +49,17 @@ Session OpenIn(Mode mode) {
   return std::move(session).value();
 }
 
-LoadRun Replay(const Session& session, const std::string& toml) {
+LoadRun Replay(LoadBackend& backend, const std::string& toml) {
   const auto workload = ParseWorkload(toml, "test.toml", {});
   KVRM_CHECK(workload.ok(), workload.ok() ? "" : workload.error().message.c_str());
-  EngineBackend backend(session, 0);
   auto run =
       RunLoad(*workload, std::vector<Trace>(workload->sources.size()), backend, PromptWords(), {});
   KVRM_CHECK(run.ok(), run.ok() ? "" : run.error().message.c_str());
   return std::move(run).value();
+}
+LoadRun Replay(const Session& session, const std::string& toml) {
+  EngineBackend backend(session, 0);
+  return Replay(backend, toml);
 }
 
 constexpr const char* kTwelve =
@@ -108,18 +112,72 @@ TEST(EngineBackend, LengthsAreCutToTheContextOfTheSession) {
             session.runtime->ctx);
 }
 
-// The figures come from the same code as those of a server: what is compared are the tokens that
-// each request got, mode by mode.
-TEST(Modes, UnderTheSameWorkloadEachRequestGetsTheSameTokens) {
+// Keeps what was answered to each question.
+class AnswerBook final : public LoadBackend {
+ public:
+  explicit AnswerBook(LoadBackend& inner) : inner_(inner) {}
+  uint32_t context_tokens() const override { return inner_.context_tokens(); }
+  std::shared_ptr<Exchange> Ask(boost::asio::io_context& io, const Question& question,
+                                RequestRecord record, Exchange::OnText on_text,
+                                Exchange::OnEnd on_end) override {
+    auto exchange =
+        inner_.Ask(io, question, std::move(record), std::move(on_text), std::move(on_end));
+    asked_[exchange.get()] = question.text;
+    return exchange;
+  }
+  void Ended(Exchange& exchange) override {
+    answers[asked_.at(&exchange)] = exchange.text();
+    inner_.Ended(exchange);
+  }
+  std::map<std::string, std::string> answers;
+
+ private:
+  LoadBackend& inner_;
+  std::map<const Exchange*, std::string> asked_;
+};
+
+// The figures come from the same code as those of a server: what is compared is what each request
+// was answered, mode by mode.
+TEST(Modes, UnderTheSameWorkloadEachRequestIsAnsweredTheSame) {
+  std::map<std::string, std::string> first;
   for (const ModeTraits& mode : AllModes()) {
     const Session session = OpenIn(mode.mode);
-    const LoadRun run = Replay(session, kTwelve);
+    EngineBackend engine(session, 0);
+    AnswerBook book(engine);
+    const LoadRun run = Replay(book, kTwelve);
     ASSERT_EQ(run.records.size(), 12u) << mode.name;
     for (const RequestRecord& record : run.records) {
       EXPECT_EQ(record.outcome, Outcome::kDone) << mode.name << ": " << record.detail;
       EXPECT_EQ(record.output_tokens, 9u) << mode.name;
     }
+    if (first.empty()) first = book.answers;
+    EXPECT_EQ(first.size(), 12u);
+    EXPECT_EQ(book.answers, first) << mode.name;
   }
+}
+
+TEST(Modes, GapsOverTheBudgetAreToldWithTheirCauses) {
+  ModeRun run;
+  run.name = "kvrm";
+  EXPECT_NE(ModesText({run}).find("kvrm: no budget for gaps\n"), std::string::npos);
+  run.max_itl_us = 50'000;
+  run.gaps.gaps = 900;
+  EXPECT_NE(ModesText({run}).find("kvrm: 0 of 900 gaps over the budget of 50.0 ms\n"),
+            std::string::npos);
+  const auto set = [&](GapCause cause, uint64_t over, int64_t excess_us) {
+    run.gaps.over_budget[static_cast<uint32_t>(cause)] = over;
+    run.gaps.excess_us[static_cast<uint32_t>(cause)] = excess_us;
+  };
+  set(GapCause::kDecode, 2, 3200);
+  set(GapCause::kStolen, 1, 9000);
+  EXPECT_NE(ModesText({run}).find("kvrm: 3 of 900 gaps over the budget of 50.0 ms: decode 2 "
+                                  "(3.2 ms over), stolen 1 (9.0 ms over)\n"),
+            std::string::npos)
+      << ModesText({run});
+  const boost::json::object gaps = ModeJson(run).at("gaps").as_object();
+  EXPECT_EQ(gaps.at("over_budget").at("stolen"), 1);
+  EXPECT_EQ(gaps.at("excess_us").at("decode"), 3200);
+  EXPECT_EQ(gaps.at("over_budget").at("prefill"), 0);
 }
 
 TEST(Modes, TheTableHoldsEachRunAndWhatWasRefused) {
@@ -128,6 +186,7 @@ TEST(Modes, TheTableHoldsEachRunAndWhatWasRefused) {
   first.report.figures.window_tokens_per_s = 200;
   second.name = "static-full + strict";
   second.report.figures.window_tokens_per_s = 50;
+  first.control_share = 0.0012;
   refused.name = "static-live";
   refused.refused = "slots x ctx: too much";
   const std::string text = ModesText({first, second, refused});
@@ -135,6 +194,12 @@ TEST(Modes, TheTableHoldsEachRunAndWhatWasRefused) {
   EXPECT_NE(text.find("0.250"), std::string::npos) << text;
   EXPECT_NE(text.find("static-live: slots x ctx: too much"), std::string::npos);
   EXPECT_EQ(ModeJson(refused).at("refused").as_string(), "slots x ctx: too much");
+  EXPECT_NE(text.find("(plan, edit, commit, move): met\n"), std::string::npos) << text;
+  second.control_share = 0.005;
+  EXPECT_NE(ModesText({first, second}).find("missed by static-full + strict (0.50 %)"),
+            std::string::npos);
+  EXPECT_EQ(ModeJson(first).at("control_goal_met"), true);
+  EXPECT_EQ(ModeJson(second).at("control_goal_met"), false);
 }
 
 }  // namespace

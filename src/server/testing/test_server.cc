@@ -39,6 +39,7 @@ std::unique_ptr<Engine> MakeEngineOver(const TestOptions& options,
                                 .max_seq_tokens = options.max_seq_tokens,
                                 .max_queued = options.max_queued,
                                 .mixed_prompt_rows = options.prompt_rows,
+                                .max_itl_us = options.max_itl_us,
                                 .prefix_cache = false,  // the copying executor reads no pages
                                 .validate_each_step = options.validate,
                                 .lossy_view = options.lossy_view},

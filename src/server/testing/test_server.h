@@ -29,6 +29,7 @@ struct TestOptions {
   bool keep_log = true;
   std::string lossy_view;  // as the engine is told; the copying executor sees no less for it
   bool validate = true;    // all books after each step
+  int64_t max_itl_us = 0;  // the gap budget; 0 = none
   bool attach = true;      // else the server stays in its loading phase
   // What runs in place of the copying executor, made from it; empty = itself.
   std::function<std::unique_ptr<Executor>(std::unique_ptr<Executor>)> wrap;
