@@ -7,15 +7,28 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reliability.md").read_text()
 SUITE = re.compile(r"\bTEST(?:_F|_P)?\((\w+),\s*(\w+)\)")
+SCRIPT = re.compile(r"^class (\w+)|^    def test_(\w+)", re.MULTILINE)
 
 
 def tests_of(path):
     return SUITE.findall(path.read_text())
 
 
+def script_tests_of(path):
+    """Those of a Python file, by the names that ctest gives them."""
+    suite = None
+    for name, test in SCRIPT.findall(path.read_text()):
+        suite = name or suite
+        if test:
+            yield suite, test
+
+
 def all_tests():
-    return {test for folder in ("src", "tests", "apps")
-            for path in (ROOT / folder).rglob("*_test.cc") for test in tests_of(path)}
+    sources = {test for folder in ("src", "tests", "apps")
+               for path in (ROOT / folder).rglob("*_test.cc") for test in tests_of(path)}
+    scripts = {test for path in (ROOT / "tests" / "cli").glob("*_test.py")
+               for test in script_tests_of(path)}
+    return sources | scripts
 
 
 class Reliability(unittest.TestCase):
