@@ -31,7 +31,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kReadyWithinS = 300;  // vLLM compiles before it is ready
+constexpr double kReadyWithinS = 900;  // vLLM compiles before it is ready
 constexpr double kShareOfCapacity = 0.6;
 
 // Where the servers of one sitting write what they print.

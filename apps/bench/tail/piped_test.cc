@@ -16,6 +16,7 @@
 namespace kvrm::cli {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 
 std::vector<TokenId> LettersOf(const std::string& text) { return {text.begin(), text.end()}; }
@@ -175,6 +176,24 @@ TEST(TailRivals, OneThatNobodyAskedForMayBeAbsent) {
   }
 }
 
+TEST(TailRivals, VllmIsGivenTheFolderThatWasMadeFromAFileAndOthersTheFile) {
+  const std::string dir = EmptyFolder() + "_but_vllm_and_its_models";
+  const std::string folder = dir + "/vllm/models/Some-Model.Q4_1";
+  std::filesystem::create_directories(dir + "/vllm/bin");
+  std::filesystem::create_directories(folder);
+  std::ofstream(dir + "/vllm/bin/vllm") << "#!/bin/sh\n";
+  std::ofstream(folder + "/config.json") << "{}";
+  TailSetup setup;
+  setup.model = "/models/Some-Model.Q4_1.gguf";
+  ASSERT_TRUE(FindTailRivals("vllm", dir, /*must=*/true, setup).ok());
+  for (const TailServer& server : TailServers(setup)) {
+    const std::string& given = server.side == TailSide::kVllm ? folder : setup.model;
+    EXPECT_THAT(server.command, Contains(given)) << server.name;
+  }
+  setup.model = "/models/Another.gguf";
+  EXPECT_FALSE(FindTailRivals("vllm", dir, /*must=*/true, setup).ok());
+}
+
 TEST(TailRivals, VllmIsGivenAFolder) {
   const std::string dir = EmptyFolder() + "_but_vllm";
   std::filesystem::create_directories(dir + "/vllm/bin");
@@ -187,6 +206,7 @@ TEST(TailRivals, VllmIsGivenAFolder) {
   setup.model = dir;
   ASSERT_TRUE(FindTailRivals("vllm", dir, /*must=*/true, setup).ok());
   EXPECT_EQ(setup.vllm, dir + "/vllm/bin/vllm");
+  EXPECT_EQ(setup.vllm_model, dir);
   const Status llama = FindTailRivals("llama", dir, /*must=*/true, setup);
   ASSERT_FALSE(llama.ok());
   EXPECT_THAT(llama.error().message, HasSubstr("is a folder"));

@@ -41,16 +41,22 @@ Result<std::string> FindOpenVino(const std::string& dir) {
   return NotFound("no OpenVINO GenAI driver in " + dir + "; `tools/rivals openvino` installs it");
 }
 
-Result<std::string> FindVllm(const std::string& dir, const std::string& model) {
+Result<std::string> FindVllm(const std::string& dir) {
   const fs::path program = fs::path(dir) / "vllm/bin/vllm";
   std::error_code error;
-  if (!fs::exists(program, error)) {
-    return NotFound("--rival vllm: no '" + program.string() +
-                    "'; install vLLM's build for CPUs into a virtual environment there");
-  }
-  if (IsFolder(model)) return program.string();
-  return Unsupported("--rival vllm: vLLM reads a model's folder, but the model '" + model +
-                     "' is a file");
+  if (fs::exists(program, error)) return program.string();
+  return NotFound("--rival vllm: no '" + program.string() + "'; `tools/rivals vllm` installs it");
+}
+
+// vLLM reads folders: of a file, the one that was made from it.
+Result<std::string> FindVllmModel(const std::string& dir, const std::string& model) {
+  if (IsFolder(model)) return model;
+  const fs::path folder = fs::path(dir) / "vllm/models" / ModelNameOf(model);
+  std::error_code error;
+  if (fs::exists(folder / "config.json", error)) return folder.string();
+  return NotFound("--rival vllm: vLLM reads a model's folder, '" + model +
+                  "' is a file, and there is no '" + folder.string() +
+                  "'; `tools/rivals vllm` makes it of the default model");
 }
 
 // Leaves `place` empty where the rival is not there and need not be.
@@ -79,7 +85,8 @@ Status FindTailRivals(const std::string& names, const std::string& dir, bool mus
     } else if (name == "openvino") {
       KVRM_RETURN_IF_ERROR(Take(FindOpenVino(dir), must, setup.open_vino_driver));
     } else if (name == "vllm") {
-      KVRM_RETURN_IF_ERROR(Take(FindVllm(dir, setup.model), must, setup.vllm));
+      KVRM_RETURN_IF_ERROR(Take(FindVllm(dir), must, setup.vllm));
+      KVRM_RETURN_IF_ERROR(Take(FindVllmModel(dir, setup.model), must, setup.vllm_model));
     } else {
       return InvalidInput("--rival '" + name + "': takes llama, openvino, vllm");
     }

@@ -8,6 +8,8 @@
 namespace kvrm::cli {
 namespace {
 
+constexpr uint64_t kVllmBytesOfAToken = 40'000;  // keys and values of the default model, amply
+
 std::string Head(const char* name, const char* api, uint32_t seconds) {
   return fmt::format("name = \"{}\"\napi = \"{}\"\nduration-s = {}\nwarmup-s = {}\ndrain-s = 8\n",
                      name, api, seconds, std::min(seconds / 5, 4u));
@@ -82,15 +84,19 @@ void AddOpenVino(const TailSetup& setup, std::vector<TailServer>& servers) {
   for (size_t i = first; i < servers.size(); ++i) servers[i].piped = true;
 }
 
+// It would take nine tenths of the machine's memory, and does not start where they are not free.
 void AddVllm(const TailSetup& setup, std::vector<TailServer>& servers) {
-  if (setup.vllm.empty()) return;
-  const std::vector<std::string> command = {setup.vllm,
-                                            "serve",
-                                            setup.model,
-                                            "--max-model-len",
-                                            std::to_string(setup.ctx),
-                                            "--max-num-seqs",
-                                            std::to_string(setup.slots)};
+  if (setup.vllm.empty() || setup.vllm_model.empty()) return;
+  const std::vector<std::string> command = {
+      setup.vllm,
+      "serve",
+      setup.vllm_model,
+      "--max-model-len",
+      std::to_string(setup.ctx),
+      "--max-num-seqs",
+      std::to_string(setup.slots),
+      "--kv-cache-memory-bytes",
+      std::to_string(kVllmBytesOfAToken * setup.slots * setup.ctx)};
   Add("vLLM", TailSide::kVllm, command, {}, servers);
   Add("vLLM, 128 a step", TailSide::kVllm, command, {"--max-num-batched-tokens", "128"}, servers);
 }

@@ -33,6 +33,7 @@ struct TailServer {
 struct TailSetup {
   std::string own_program, model;
   std::string llama_server, open_vino_driver, vllm;  // empty: not in this sitting
+  std::string vllm_model;  // what vLLM reads: a folder, of `model` or made from it
   uint32_t slots = 16;
   uint32_t ctx = 4096;   // of a slot
   uint32_t threads = 2;  // of engines that have to be told

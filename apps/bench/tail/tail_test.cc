@@ -180,6 +180,7 @@ TEST(TailScenarios, EachRivalRunsAsItComesAndTuned) {
   setup.llama_server = "/llama-server";
   setup.open_vino_driver = "/openvino-driver";
   setup.vllm = "/vllm";
+  setup.vllm_model = "/folder";
   std::map<TailSide, int> runs;
   for (const TailServer& server : TailServers(setup)) {
     ++runs[server.side];
