@@ -27,6 +27,11 @@ void WriteBody(JsonWriter& json, const RouteInfo& info) {
   json.EndObject().EndObject().EndObject().EndObject().EndObject();
 }
 
+std::string_view AnswerType(Route route) {
+  if (route == Route::kMetrics) return "text/plain";
+  return route == Route::kIcon ? "image/svg+xml" : "application/json";
+}
+
 void WriteResponses(JsonWriter& json, const RouteInfo& info) {
   const auto content = [&json](std::string_view type, std::string_view schema) {
     json.Key(type).BeginObject().Key("schema").Raw(schema).EndObject();
@@ -34,8 +39,7 @@ void WriteResponses(JsonWriter& json, const RouteInfo& info) {
   json.Key("responses").BeginObject();
   json.Key("200").BeginObject().Key("description").String("the answer");
   json.Key("content").BeginObject();
-  content(info.route == Route::kMetrics ? "text/plain" : "application/json",
-          AnswerSchema(info.route));
+  content(AnswerType(info.route), AnswerSchema(info.route));
   if (info.kind == RouteKind::kGenerate) {
     // Each event, as tools take a stream apart.
     content("text/event-stream",

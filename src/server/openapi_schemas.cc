@@ -190,6 +190,7 @@ constexpr AnswerRow kAnswers[] = {
     {Route::kTokenizerInfo, R"({"type":"object","required":["eos_token","chat_template"]})"},
     {Route::kVersion, R"({"type":"object","required":["version"]})"},
     {Route::kMetrics, R"({"type":"string"})"},
+    {Route::kIcon, R"({"type":"string"})"},
 };
 
 }  // namespace

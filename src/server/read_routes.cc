@@ -14,6 +14,9 @@ namespace {
 using Answer = std::variant<ReadAnswer, ApiError>;
 
 constexpr std::string_view kPrometheusType = "text/plain; version=0.0.4; charset=utf-8";
+constexpr std::string_view kIcon =
+    "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 4 4\">"
+    "<path d=\"M0 0h1v4H0zM2 1h1v1H2zM3 0h1v1H3zM1 2h1v1H1zM2 3h1v1H2z\"/></svg>";
 constexpr std::string_view kOk = "{\"status\":\"ok\"}";
 
 Answer Json(std::string body) { return ReadAnswer{kJsonType, std::move(body)}; }
@@ -112,6 +115,8 @@ Answer AnswerRead(const RouteMatch& match, const ReadContext& context) {
     case Route::kMetrics:
       return ReadAnswer{kPrometheusType,
                         MetricsText(context.counters, context.phase, context.service)};
+    case Route::kIcon:
+      return ReadAnswer{kIconType, std::string(kIcon)};
     case Route::kModels:
       return Json(context.service->ModelListJson());
     case Route::kModel:

@@ -24,6 +24,7 @@ struct ReadAnswer {
 };
 
 inline constexpr std::string_view kJsonType = "application/json";
+inline constexpr std::string_view kIconType = "image/svg+xml";
 
 // Requires: a route of kind kState, or of kind kRead with a service.
 std::variant<ReadAnswer, ApiError> AnswerRead(const RouteMatch& match, const ReadContext& context);

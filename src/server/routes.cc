@@ -49,6 +49,7 @@ constexpr RouteInfo kRoutes[] = {
     {Route::kVersion, RouteKind::kState, "/version", "of this server"},
     {Route::kOpenApi, RouteKind::kState, "/openapi.json", "this document"},
     {Route::kMetrics, RouteKind::kState, "/metrics", "in Prometheus' text format"},
+    {Route::kIcon, RouteKind::kState, "/favicon.ico", "what browsers ask for beside a page"},
     {Route::kNotOffered, RouteKind::kNone, "/v1/embeddings", "embeddings"},
     {Route::kNotOffered, RouteKind::kNone, "/embeddings", "embeddings"},
     {Route::kNotOffered, RouteKind::kNone, "/embedding", "embeddings"},

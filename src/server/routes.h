@@ -38,6 +38,7 @@ enum class Route : uint8_t {
   kVersion,
   kOpenApi,
   kMetrics,
+  kIcon,
 };
 
 enum class RouteKind : uint8_t {
