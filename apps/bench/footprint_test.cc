@@ -6,6 +6,7 @@
 #include <string>
 
 #include "bench/subprocess.h"
+#include "bench/versus_plot.h"
 #include "bench/versus_report.h"
 
 namespace kvrm::cli {
@@ -142,6 +143,23 @@ TEST(VersusText, RowsInWhichLessIsBetterHaveATableOfTheirOwn) {
       << text;
   EXPECT_NE(text.find("0.50x | 1.00x, 1.0 s / 0.5 s: goal"), std::string::npos) << text;
   EXPECT_EQ(text.find("kvrm t/s"), std::string::npos) << "no table without rows";
+}
+
+TEST(VersusPlot, EachRatioIsABarAsLongAsItIsLargeWithItsGoals) {
+  const auto family = [](const char* name, double ratio) {
+    return boost::json::value{{"family", name}, {"ratio", ratio}, {"at_least", 1.5}, {"goal", 0}};
+  };
+  const boost::json::object row{
+      {"row", "decode <8>"}, {"families", boost::json::array{family("one", 4), family("two", 2)}}};
+  const boost::json::object less{{"row", "ready"}, {"pairs", boost::json::array()}};
+  const std::string svg = VersusPlot({row, less});
+  EXPECT_NE(svg.find("decode &lt;8&gt;"), std::string::npos);
+  EXPECT_NE(svg.find("width=\"420.0\""), std::string::npos) << "the longest bar fills the plot";
+  EXPECT_NE(svg.find("width=\"210.0\""), std::string::npos);
+  EXPECT_NE(svg.find(">4.00x<"), std::string::npos);
+  EXPECT_NE(svg.find("stroke-dasharray=\"none\""), std::string::npos) << "at least";
+  EXPECT_EQ(svg.find("stroke-dasharray=\"3,2\""), std::string::npos) << "no goal, no tick";
+  EXPECT_EQ(svg.find("ready"), std::string::npos);
 }
 
 }  // namespace

@@ -13,9 +13,11 @@
 #include <vector>
 
 #include "bench/footprint.h"
+#include "bench/load/load_command.h"
 #include "bench/machine.h"
 #include "bench/result.h"
 #include "bench/subprocess.h"
+#include "bench/versus_plot.h"
 #include "bench/versus_report.h"
 #include "bench/versus_run.h"
 #include "engine/loader.h"
@@ -187,6 +189,8 @@ Status Run(const OptionValues& values) {
   json::object loss;
   for (const auto& [type, share] : setting.loss) loss[type] = share;
   Sheet sheet(values.Text("out"));
+  const std::string& plot = values.Text("plot");
+  if (!plot.empty()) KVRM_RETURN_IF_ERROR(WriteFile("--plot", plot, ""));
   Finalists finalists;
   for (const ComparisonRow& row : rows.speed) {
     if (sheet.Holds(row.key)) continue;
@@ -198,6 +202,9 @@ Status Run(const OptionValues& values) {
     KVRM_ASSIGN_OR_RETURN(json::object kept,
                           RunFootprint(row, setting, values.Float("max-others")));
     KVRM_RETURN_IF_ERROR(sheet.Add(std::move(kept), loss));
+  }
+  if (!plot.empty()) {
+    KVRM_RETURN_IF_ERROR(WriteFile("--plot", plot, VersusPlot(sheet.rows())));
   }
   if (values.Flag("json")) {
     std::printf("%s\n", json::serialize(sheet.Json(loss)).c_str());

@@ -318,6 +318,8 @@ constexpr OptionSpec kOptions[] = {
      "`memory`) stand for several", kBenchVersus},
     {"out", '\0', "", kText, kInvocation, false, 0, 0, "", "", "FILE.json",
      "keep the rows there as they are done; rows that it holds are not run again", kBenchVersus},
+    {"plot", '\0', "", kText, kInvocation, false, 0, 0, "", "", "FILE.svg",
+     "write the ratios and their goals as a picture", kBenchVersus},
     {"modes", '\0', "", kText, kInvocation, false, 0, 0, "", "all", "LIST",
      "which modes to run, with commas between; all: each of them (docs/modes.md)", kBenchReplay},
     {"seconds", '\0', "", kInt, kInvocation, false, 5, 3600, "", "30", "N",

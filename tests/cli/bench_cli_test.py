@@ -158,6 +158,10 @@ class Cli(WithRandomModel):
         self.assertAlmostEqual(again["kvrm"]["median"], kept["kvrm"]["median"], places=3)
         text = result.stdout.decode()
         self.assertIn("8 streams x 512 over 1 stream x 512:", text)
+        plot = self.path("rows.svg")
+        self.assert_ok(run(*words, "--rows", "1x512", "--plot", plot))
+        self.assertEqual(plot.read_text().count("llama.cpp family</text>"), 2)
+        self.assert_fails(run(*words, "--plot", self.path("none") / "x.svg"), 1, "--plot")
         self.assertIn("not measured (no text)", text)
         self.assert_fails(run(*words, "--rows", "9x9"), 1, "'9x9' is none of")
 
