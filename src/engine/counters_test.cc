@@ -14,7 +14,6 @@ using testing::kFakePagesPerSuperblock;
 using testing::PacedExecutor;
 using testing::RandomPrompt;
 using testing::Rig;
-using testing::RigOptions;
 
 uint64_t ReservedPages(const PagerBooks& books) {
   return books.in_use + books.soft + books.cached + books.limbo;
@@ -74,7 +73,8 @@ TEST(Counters, ReadRunsAreTheSegmentsThatAStepSeesForOneLayer) {
     EXPECT_EQ(reads.runs, scatter == 0 ? 1u : 5u);
     // The bytes of the pages that are read, in one part.
     EXPECT_EQ(reads.bytes, 5u * kFakePageBytes / 2);
-    EXPECT_DOUBLE_EQ(reads.mean_run_bytes, static_cast<double>(reads.bytes / reads.runs));
+    EXPECT_DOUBLE_EQ(reads.mean_run_bytes,
+                     static_cast<double>(reads.bytes) / static_cast<double>(reads.runs));
     rig.Drain();
     EXPECT_EQ(rig.engine().Metrics().reads.runs, 0u);
   }
