@@ -16,7 +16,6 @@ LONG = 60_000  # tokens of an answer that nobody waits for
 PROMPT = 4000  # tokens: more than a hundred steps
 SHORT = 500
 PATIENCE = 120  # seconds, of anything that must come
-QUEUE = 4096
 MOST_PROMPTS = 128  # of one request
 STATES = ("queue", "prefill", "decode")
 
@@ -104,7 +103,7 @@ class Server:
 
     def metric(self, name):
         text = self.ask("GET", "/metrics")[2]
-        return float(re.search(rf"^{name} (\S+)$", text, re.M)[1])
+        return float(re.search(rf"^{re.escape(name)} (\S+)$", text, re.M)[1])
 
     def until(self, what, *values):
         deadline = time.monotonic() + PATIENCE
@@ -239,37 +238,32 @@ class SignalCli(WithRandomModel):
         self.second_signal_ends_all("decode", signal.SIGTERM, signal.SIGINT)
 
     # ---- a full queue
-    def fill(self, server):
-        """Requests of many prompts each until one is refused; that one's answer."""
-        filler = {"prompt": [[5]] * MOST_PROMPTS, "max_tokens": 8, "ignore_eos": True}
-        for _ in range(2 * QUEUE // MOST_PROMPTS):
-            queued = server.metric("kvrm_queued")
-            if queued + MOST_PROMPTS > QUEUE:
-                break
-            server.stream(**filler)
-            server.until(lambda: server.metric("kvrm_queued") > queued, True)
-        return server.ask("POST", "/v1/completions", dict(filler))
+    def retry_after(self, server):
+        """Requests of many prompts each until one is refused: what that one is told."""
+        counts = ['kvrm_requests_total{api="completions"}',
+                  'kvrm_requests_refused_total{reason="queue_full"}']
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            self.assertLess(time.monotonic(), deadline, "the queue is never full")
+            begun, refused = map(server.metric, counts)
+            stream = server.stream(prompt=[[5]] * MOST_PROMPTS, max_tokens=16, ignore_eos=True)
+            server.until(lambda: sum(map(server.metric, counts)) > begun + refused, True)
+            if server.metric(counts[1]) > refused:
+                answer = stream.head()
+                self.assertEqual(answer.status, 429)
+                self.assertEqual(json.loads(answer.read())["error"]["code"], "queue_full")
+                stream.close()
+                return int(answer.headers["Retry-After"])
 
     def test_RetryAfterOfAFullQueueFollowsTheRateAndWhoObeysItIsServed(self):
         server = Server(self)
         holder = server.stream(prompt="abc", max_tokens=LONG, ignore_eos=True)
         self.assertIn("choices", holder.event())
-
-        def retry_after():
-            status, headers, text = self.fill(server)
-            self.assertEqual(status, 429, text)
-            self.assertEqual(json.loads(text)["error"]["code"], "queue_full")
-            return int(headers["Retry-After"])
-
         # While one answer holds the only slot nothing is served: the longest that is ever told.
-        server.until(retry_after, 60)
+        server.until(lambda: self.retry_after(server), 60)
         holder.close()  # from here on the queue moves
-        told = 60
-        deadline = time.monotonic() + PATIENCE
-        while told == 60:
-            self.assertLess(time.monotonic(), deadline)
-            status, headers, text = self.fill(server)
-            told = int(headers["Retry-After"]) if status == 429 else told
+        server.until(lambda: self.retry_after(server) < 60, True)
+        told = self.retry_after(server)
         self.assertGreaterEqual(told, 1)
         for _ in range(3):  # a client's usual patience; the first should do
             time.sleep(told)
