@@ -25,7 +25,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kReadyWithinS = 120;
 constexpr auto kAskAgain = std::chrono::milliseconds(2);
-constexpr size_t kFinalists = 2;
 
 struct Figure {
   Contender contender;
@@ -128,19 +127,12 @@ class PairRun {
     for (Figure& rival : rivals_) rival.samples.clear();
   }
 
-  static json::object FigureJson(const Figure& figure) {
-    return {{"setting", figure.contender.name},
-            {"command", CommandLine(figure.contender.command)},
-            {"median", figure.median()},
-            {"samples", json::array(figure.samples.begin(), figure.samples.end())}};
-  }
-
   json::object Json(const Figure& own, const Figure& best) const {
     const FootprintGoal& goal = pair_.goal;
     const double share = own.median() / best.median();
     return {{"rivals", pair_.name},
-            {"kvrm", FigureJson(own)},
-            {"best", FigureJson(best)},
+            {"kvrm", SettingJson(own.contender, own.samples)},
+            {"best", SettingJson(best.contender, best.samples)},
             {"share", share},
             {"at_most", goal.at_most},
             {"goal", goal.goal},

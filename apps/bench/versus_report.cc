@@ -4,8 +4,10 @@
 
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "bench/statistics.h"
 #include "bench/table.h"
 
 namespace kvrm::cli {
@@ -42,14 +44,17 @@ std::string OthersText(const json::object& row) {
                      row.at("noisy").as_bool() ? " NOISY" : "");
 }
 
-std::string SpreadText(const json::value& measured) {
-  double least = 0, most = 0;
+Summary SummaryOf(const json::value& measured) {
+  std::vector<double> samples;
   for (const json::value& sample : measured.at("samples").as_array()) {
-    const double rate = sample.to_number<double>();
-    least = least == 0 ? rate : std::min(least, rate);
-    most = std::max(most, rate);
+    samples.push_back(sample.to_number<double>());
   }
-  return fmt::format("{:.1f} ({:.1f}..{:.1f})", Number(measured, "median"), least, most);
+  return Summarize(std::move(samples));
+}
+
+std::string SpreadText(const json::value& measured) {
+  const Summary rates = SummaryOf(measured);
+  return fmt::format("{:.1f} ({:.1f}..{:.1f})", rates.median, rates.min, rates.max);
 }
 
 std::optional<double> MedianOf(const json::array& rows, std::string_view key) {
@@ -77,14 +82,9 @@ std::string RatesTable(const json::array& rows) {
 }
 
 std::string FigureText(const json::value& row, const json::value& measured) {
-  const double median = Number(measured, "median");
-  if (Text(row, "unit") == "bytes") return fmt::format("{:.1f} MB", median / 1e6);
-  double least = median, most = median;
-  for (const json::value& sample : measured.at("samples").as_array()) {
-    least = std::min(least, sample.to_number<double>());
-    most = std::max(most, sample.to_number<double>());
-  }
-  return fmt::format("{:.2f} s ({:.2f}..{:.2f})", median, least, most);
+  const Summary figures = SummaryOf(measured);
+  if (Text(row, "unit") == "bytes") return fmt::format("{:.1f} MB", figures.median / 1e6);
+  return fmt::format("{:.2f} s ({:.2f}..{:.2f})", figures.median, figures.min, figures.max);
 }
 
 std::string LessGoalText(const json::value& pair) {

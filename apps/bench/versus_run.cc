@@ -16,8 +16,6 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr size_t kFinalists = 2;  // of a family
-
 Status RunOnce(Measured& measured, const std::vector<std::string>& command) {
   KVRM_ASSIGN_OR_RETURN(measured.last_output, RunProgram(command));
   const auto rate = ParseTokensPerSecond(measured.contender.kind, measured.last_output);
@@ -175,10 +173,7 @@ Status RunRounds(const VersusSetting& setting, RowResult& result) {
 }
 
 json::object MeasuredJson(const Measured& measured) {
-  return {{"setting", measured.contender.name},
-          {"command", CommandLine(measured.contender.command)},
-          {"median", measured.median()},
-          {"samples", json::array(measured.tokens_per_s.begin(), measured.tokens_per_s.end())}};
+  return SettingJson(measured.contender, measured.tokens_per_s);
 }
 
 json::object FamilyJson(const RowResult& result, const FamilyResult& family) {
@@ -197,6 +192,13 @@ json::object FamilyJson(const RowResult& result, const FamilyResult& family) {
 }
 
 }  // namespace
+
+json::object SettingJson(const Contender& contender, const std::vector<double>& samples) {
+  return {{"setting", contender.name},
+          {"command", CommandLine(contender.command)},
+          {"median", Summarize(samples).median},
+          {"samples", json::array(samples.begin(), samples.end())}};
+}
 
 double Measured::median() const { return Summarize(tokens_per_s).median; }
 

@@ -46,6 +46,11 @@ struct RowResult {
   std::optional<double> others_percent;
 };
 
+// A setting's figures as a sheet keeps them. Requires: a sample.
+boost::json::object SettingJson(const Contender& contender, const std::vector<double>& samples);
+
+inline constexpr size_t kFinalists = 2;  // of a family: its best settings go on after the screening
+
 struct VersusSetting {
   RivalPlaces places;
   std::string program;  // kvrm itself
