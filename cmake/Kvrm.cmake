@@ -32,6 +32,16 @@ if(KVRM_SANITIZE)
   target_link_options(kvrm_flags INTERFACE -fsanitize=${KVRM_SANITIZE})
 endif()
 
+# Headers are read once for eight files. Names in unnamed namespaces must then differ within a folder;
+# a file with options of its own stays alone. g++ takes what such a file defines for a header's.
+if(KVRM_UNITY)
+  set(CMAKE_UNITY_BUILD ON)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 8 CACHE STRING "files compiled together")
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(kvrm_flags INTERFACE -Wno-subobject-linkage)
+  endif()
+endif()
+
 # Libraries and fuzz targets report which branches an input reached; tests have no use for it.
 if(KVRM_FUZZ)
   set(KVRM_COVERAGE_OPTIONS -fsanitize=fuzzer-no-link)

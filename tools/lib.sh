@@ -117,7 +117,10 @@ build() {
   (($# == 0)) || targets=(--target "$@")
   begin "configure $preset" "if a library is missing, run tools/quickstart or tools/test, which
   install what is needed; if the folder was made by other tools, remove build/$preset."
-  (cd "$root" && cmake --preset "$preset")
+  # A new folder is made to be built once; one that was configured by hand stays as it is.
+  local together=()
+  [[ -f $root/build/$preset/CMakeCache.txt ]] || together=(-DKVRM_UNITY=ON)
+  (cd "$root" && cmake --preset "$preset" "${together[@]}")
   end
   begin "build $preset" "the first error above names the file; rerun with: cmake --build --preset
   $preset --parallel 1"

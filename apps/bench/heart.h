@@ -12,6 +12,7 @@
 
 #include "base/kv_view.h"
 #include "bench/heart_timing.h"
+#include "pager/pager.h"
 
 namespace kvrm::cli {
 
@@ -20,6 +21,7 @@ inline constexpr uint32_t kHeartPageTokens = 16;
 inline constexpr uint32_t kHeartSuperblockPages = 17;
 inline constexpr uint64_t kHeartPartPageBytes = 12'288;
 inline constexpr uint64_t kHeartGoodRunBytes = 16 * 1024;
+inline constexpr PrefixSalt kBenchSalt{.tenant = 1, .model = 7};
 
 // That geometry with pages of one byte: no part of the heart looks into a page, so a pool of a
 // million pages costs a megabyte, and 12,288 stands in for the byte where runs are reckoned.

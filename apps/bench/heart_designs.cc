@@ -15,8 +15,6 @@ void SetPage(std::vector<uint64_t>& maps, PageId page) {
   maps[page.value / kHeartSuperblockPages] |= uint64_t{1} << page.value % kHeartSuperblockPages;
 }
 
-constexpr PrefixSalt kSalt{.tenant = 1, .model = 7};
-
 class PagerDesign : public KvDesign {
  public:
   explicit PagerDesign(const Limits& limits)
@@ -38,10 +36,10 @@ class PagerDesign : public KvDesign {
     const uint32_t handle = Open();
     const auto num_tokens = static_cast<uint32_t>(prompt.size());
     if (shares_prefixes_) {
-      const uint32_t found = pager_->MatchPrefix(kSalt, prompt);
-      KVRM_CHECK(
-          pager_->AdoptPrefix(seqs_[handle], kSalt, prompt, found).status == ReserveStatus::kOk,
-          "bench: what matches can be adopted");
+      const uint32_t found = pager_->MatchPrefix(kBenchSalt, prompt);
+      KVRM_CHECK(pager_->AdoptPrefix(seqs_[handle], kBenchSalt, prompt, found).status ==
+                     ReserveStatus::kOk,
+                 "bench: what matches can be adopted");
       found_tokens_ += found;
     }
     Reserve(handle, num_tokens, num_tokens);
@@ -66,7 +64,7 @@ class PagerDesign : public KvDesign {
   }
 
   void Remember(uint32_t seq, std::span<const TokenId> prompt) override {
-    if (shares_prefixes_) pager_->IndexPrefix(seqs_[seq], kSalt, prompt);
+    if (shares_prefixes_) pager_->IndexPrefix(seqs_[seq], kBenchSalt, prompt);
   }
 
   uint64_t pages_in_use() const override { return pager_->books(0).in_use - 1; }

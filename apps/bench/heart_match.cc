@@ -11,7 +11,6 @@
 namespace kvrm::cli {
 namespace {
 
-constexpr PrefixSalt kSalt{.tenant = 1, .model = 7};
 constexpr uint32_t kVocab = 49'152;
 constexpr uint32_t kMatchedPrompts = 128;  // in turn: caches hold neither them nor their nodes
 constexpr uint32_t kMatchesPerSample = 512;
@@ -58,7 +57,7 @@ class Filled {
     KVRM_CHECK(pager_->Reserve(seq, prompt_tokens_, prompt_tokens_).status == ReserveStatus::kOk,
                "bench: there is room");
     Finish();
-    const uint32_t pages = pager_->IndexPrefix(seq, kSalt, tokens);
+    const uint32_t pages = pager_->IndexPrefix(seq, kBenchSalt, tokens);
     pager_->BeginStep();
     pager_->Close(seq);
     Finish();
@@ -86,7 +85,7 @@ void TimeMatches(Pager& pager, const std::vector<Tokens>& prompts, uint32_t num_
     watch.Start();
     for (uint32_t i = 0; i < kMatchesPerSample; ++i) {
       const std::span<const TokenId> tokens = prompts[next++ % prompts.size()];
-      KVRM_CHECK(pager.MatchPrefix(kSalt, tokens.first(num_tokens)) == found_tokens,
+      KVRM_CHECK(pager.MatchPrefix(kBenchSalt, tokens.first(num_tokens)) == found_tokens,
                  "bench: a match finds what was entered, and nothing else");
     }
     watch.Stop();

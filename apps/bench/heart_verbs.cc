@@ -221,7 +221,6 @@ class VerbBench {
   // Prompts that are entered, adopted from those who hold them, and adopted from the cache.
   void TimePrefixes() {
     const uint64_t n = seqs_.size();
-    constexpr PrefixSalt kSalt{.tenant = 1, .model = 7};
     std::mt19937 random(1);
     std::vector<std::vector<TokenId>> prompts(n, std::vector<TokenId>(kPromptTokens));
     for (uint32_t i = 0; i < n; ++i) {
@@ -231,7 +230,7 @@ class VerbBench {
     const auto adopt = [&](Stopwatch& watch) {
       uint32_t next = 0;
       Timed(watch, forks_, [&](SeqId fork) {
-        KVRM_CHECK(pager_->AdoptPrefix(fork, kSalt, prompts[next++], kPromptTokens).status ==
+        KVRM_CHECK(pager_->AdoptPrefix(fork, kBenchSalt, prompts[next++], kPromptTokens).status ==
                        ReserveStatus::kOk,
                    "bench: its prompt is in the index");
       });
@@ -246,7 +245,7 @@ class VerbBench {
               uint64_t entered = 0;
               watches[0].Start();
               for (uint32_t i = 0; i < n; ++i) {
-                entered += pager_->IndexPrefix(seqs_[i], kSalt, prompts[i]);
+                entered += pager_->IndexPrefix(seqs_[i], kBenchSalt, prompts[i]);
               }
               watches[0].Stop();
               KVRM_CHECK(entered == n * kPromptPages, "bench: each full page is entered");

@@ -32,7 +32,7 @@ Result<LoadTarget> FindTarget(const OptionValues& values, const Workload& worklo
   return target;
 }
 
-std::string CommandOf(const OptionValues& values) {
+std::string ServeCommand(const OptionValues& values) {
   std::vector<std::string> words = {
       "kvrm", "bench", "serve", values.positionals()[0], "--workload", values.Text("workload")};
   const std::vector<std::string> changes = LoadJobWords(values);
@@ -41,7 +41,7 @@ std::string CommandOf(const OptionValues& values) {
 }
 
 // The number of requests that were answered whole.
-Result<uint64_t> Measure(const OptionValues& values) {
+Result<uint64_t> MeasureServer(const OptionValues& values) {
   KVRM_ASSIGN_OR_RETURN(const LoadJob job, ReadLoadJob(values, values.Text("workload")));
   KVRM_ASSIGN_OR_RETURN(const LoadTarget target, FindTarget(values, job.workload));
   KVRM_RETURN_IF_ERROR(CheckWritable(values));
@@ -50,7 +50,7 @@ Result<uint64_t> Measure(const OptionValues& values) {
   KVRM_ASSIGN_OR_RETURN(ServerRun measured,
                         RunOnServer(values, job, target, values.Int("server-pid")));
   auto& [report, run] = measured;
-  report.command = CommandOf(values);
+  report.command = ServeCommand(values);
   report.url = values.positionals()[0];
   KVRM_RETURN_IF_ERROR(WriteRunFiles(values, report, run));
   const std::string text =
@@ -64,7 +64,7 @@ Result<uint64_t> Measure(const OptionValues& values) {
 int RunBenchServe(const OptionValues& values) {
   if (values.positionals().empty()) return UsageError(values, "needs the server's URL");
   if (values.Text("workload").empty()) return UsageError(values, "needs --workload FILE");
-  const Result<uint64_t> done = Measure(values);
+  const Result<uint64_t> done = MeasureServer(values);
   if (!done.ok()) return Failed(values, done.error());
   if (*done == 0) return Failed(values, Unavailable("no request was answered whole"));
   return kExitDone;

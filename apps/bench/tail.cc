@@ -234,14 +234,14 @@ Status Sitting::Run() {
   return Ok();
 }
 
-std::string CommandOf(const OptionValues& values) {
+std::string TailCommand(const OptionValues& values) {
   return CommandLine({"kvrm", "bench", "tail", "--rival", values.Text("rival"), "--scenario",
                       values.Text("scenario"), "--seconds", std::to_string(values.Int("seconds")),
                       "--slots", std::to_string(values.Int("slots")), "--ctx",
                       std::to_string(values.Int("ctx"))});
 }
 
-Status Measure(const OptionValues& values) {
+Status MeasureTail(const OptionValues& values) {
   TailSetup setup;
   std::error_code error;
   setup.own_program = fs::read_symlink("/proc/self/exe", error).string();
@@ -257,7 +257,7 @@ Status Measure(const OptionValues& values) {
   Sitting sitting(values, std::move(setup));
   KVRM_RETURN_IF_ERROR(sitting.Run());
   const std::vector<TailGoal> goals = TailGoals(sitting.runs());
-  const std::string command = CommandOf(values);
+  const std::string command = TailCommand(values);
   if (!values.Text("html").empty()) {
     KVRM_RETURN_IF_ERROR(
         WriteFile("--html", values.Text("html"), TailHtml(sitting.runs(), goals, command)));
@@ -272,7 +272,7 @@ Status Measure(const OptionValues& values) {
 }  // namespace
 
 int RunBenchTail(const OptionValues& values) {
-  const Status measured = Measure(values);
+  const Status measured = MeasureTail(values);
   return measured.ok() ? kExitDone : Failed(values, measured.error());
 }
 

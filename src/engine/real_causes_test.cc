@@ -56,7 +56,7 @@ class PausingExecutor final : public Executor {
 };
 
 // The gaps of all streams, by the times of their tokens.
-class GapSink final : public EventSink {
+class MadeGapSink final : public EventSink {
  public:
   void OnToken(RequestId id, const TokenEvent& event) override {
     const int64_t before_us = std::exchange(made_us_[id], event.made_us);
@@ -134,7 +134,7 @@ class RealRun {
 
   Engine& engine() { return *engine_; }
   WorkerPool& pool() { return pool_; }
-  GapSink& sink() { return sink_; }
+  MadeGapSink& sink() { return sink_; }
   GapCounters counted() const { return engine_->Metrics().gaps; }
 
  private:
@@ -144,7 +144,7 @@ class RealRun {
   WorkerPool pool_;
   std::unique_ptr<RunDelay> run_delay_;
   SystemClock clock_;
-  GapSink sink_;
+  MadeGapSink sink_;
   std::unique_ptr<Engine> engine_;
   uint64_t seed_ = 0;
 };
@@ -267,7 +267,7 @@ TEST(RealCauses, ASamplerThatIsSlowIsSampling) {
   static constexpr uint32_t kStreams = 4;
   ExpectNearlyAllUnder(GapCause::kSampling, [&] {
     SystemClock clock;
-    GapSink sink;
+    MadeGapSink sink;
     const auto engine = MakeEngine(
         {.slots = kStreams, .validate = false, .max_itl_us = 2000}, clock,
         [](std::unique_ptr<Executor>) { return std::make_unique<WideLogits>(kStreams); });

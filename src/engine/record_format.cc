@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kMaxSamples = 4096;
 constexpr uint32_t kMaxTextBytes = 64 * 1024;
 
-Error Refuse(const std::string& field, uint64_t value, const std::string& range) {
+Error RefuseHeader(const std::string& field, uint64_t value, const std::string& range) {
   return InvalidInput("record header: " + field + " is " + std::to_string(value) + ", must be " +
                       range);
 }
@@ -27,26 +27,27 @@ uint64_t HeaderBytes(uint64_t num_samples, uint64_t text_bytes) {
 }
 
 Status CheckHead(const RecordFileHead& head, uint64_t file_bytes) {
-  if (head.magic != kRecordMagic) return Refuse("magic", head.magic, std::to_string(kRecordMagic));
+  if (head.magic != kRecordMagic)
+    return RefuseHeader("magic", head.magic, std::to_string(kRecordMagic));
   if (head.version != kRecordVersion) {
-    return Refuse("version", head.version, std::to_string(kRecordVersion));
+    return RefuseHeader("version", head.version, std::to_string(kRecordVersion));
   }
   if (head.frame_version != kFrameVersion) {
-    return Refuse("frame_version", head.frame_version, std::to_string(kFrameVersion));
+    return RefuseHeader("frame_version", head.frame_version, std::to_string(kFrameVersion));
   }
   if (head.num_samples > kMaxSamples) {
-    return Refuse("num_samples", head.num_samples, "at most " + std::to_string(kMaxSamples));
+    return RefuseHeader("num_samples", head.num_samples, "at most " + std::to_string(kMaxSamples));
   }
   if (head.text_bytes > kMaxTextBytes) {
-    return Refuse("text_bytes", head.text_bytes, "at most " + std::to_string(kMaxTextBytes));
+    return RefuseHeader("text_bytes", head.text_bytes, "at most " + std::to_string(kMaxTextBytes));
   }
   const uint64_t expected = HeaderBytes(head.num_samples, head.text_bytes);
   if (head.header_bytes != expected) {
-    return Refuse("header_bytes", head.header_bytes, std::to_string(expected));
+    return RefuseHeader("header_bytes", head.header_bytes, std::to_string(expected));
   }
   if (head.header_bytes > file_bytes) {
-    return Refuse("header_bytes", head.header_bytes,
-                  "at most " + std::to_string(file_bytes) + ", the bytes of the file");
+    return RefuseHeader("header_bytes", head.header_bytes,
+                        "at most " + std::to_string(file_bytes) + ", the bytes of the file");
   }
   return Ok();
 }

@@ -13,8 +13,8 @@ namespace {
 
 // As Arena::Create rounds.
 uint64_t ArenaBytes(uint64_t bytes) {
-  constexpr uint64_t kHugePage = uint64_t{2} << 20;
-  const uint64_t unit = bytes >= kHugePage ? kHugePage : 4096;
+  constexpr uint64_t kRoundedTo = uint64_t{2} << 20;
+  const uint64_t unit = bytes >= kRoundedTo ? kRoundedTo : 4096;
   return (bytes + unit - 1) / unit * unit;
 }
 

@@ -16,11 +16,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct BrokenFile {
+struct BrokenFolderFile {
   const char* name;
   const char* message;  // a part of it
 };
-constexpr BrokenFile kBroken[] = {
+constexpr BrokenFolderFile kBrokenFiles[] = {
     {"no_header.safetensors", "has no header"},
     {"header_past_the_end.safetensors", "header has 3 bytes, the file 10 in all"},
     {"header_past_2_63.safetensors", "header has 18446744073709551615 bytes"},
@@ -90,7 +90,7 @@ constexpr BrokenFile kBroken[] = {
     {"rope_llama3_without_bands.config.json", "RoPE scaling llama3 needs low_freq_factor"},
 };
 
-fs::path Folder() { return fs::path(KVRM_SOURCE_DIR) / "tests/fuzz/safetensors/broken"; }
+fs::path BrokenFolder() { return fs::path(KVRM_SOURCE_DIR) / "tests/fuzz/safetensors/broken"; }
 
 // What the reader of such a file says; "" = it takes it.
 std::string Refusal(const std::string& name, const std::string& text) {
@@ -104,8 +104,8 @@ std::string Refusal(const std::string& name, const std::string& text) {
 }
 
 TEST(BrokenFolder, EachFileIsRefusedByTheCheckThatItIsNamedAfter) {
-  for (const BrokenFile& broken : kBroken) {
-    std::ifstream file(Folder() / broken.name, std::ios::binary);
+  for (const BrokenFolderFile& broken : kBrokenFiles) {
+    std::ifstream file(BrokenFolder() / broken.name, std::ios::binary);
     ASSERT_TRUE(file.is_open()) << broken.name;
     const std::string text{std::istreambuf_iterator<char>(file), {}};
     const std::string refusal = Refusal(broken.name, text);
@@ -115,11 +115,11 @@ TEST(BrokenFolder, EachFileIsRefusedByTheCheckThatItIsNamedAfter) {
 }
 
 TEST(BrokenFolder, NoFileOfTheCorpusIsLeftOut) {
-  for (const auto& entry : fs::directory_iterator(Folder())) {
+  for (const auto& entry : fs::directory_iterator(BrokenFolder())) {
     const std::string name = entry.path().filename().string();
-    EXPECT_TRUE(std::any_of(std::begin(kBroken), std::end(kBroken), [&](const BrokenFile& broken) {
-      return broken.name == name;
-    })) << name;
+    EXPECT_TRUE(std::any_of(std::begin(kBrokenFiles), std::end(kBrokenFiles),
+                            [&](const BrokenFolderFile& broken) { return broken.name == name; }))
+        << name;
   }
 }
 

@@ -133,7 +133,7 @@ constexpr BrokenFile kBroken[] = {
     {"flag_no_bool.tokenizer.gguf", "key 'tokenizer.ggml.add_bos_token' has another type"},
 };
 
-fs::path Folder() { return fs::path(KVRM_SOURCE_DIR) / "tests/fuzz/gguf"; }
+fs::path BrokenGgufs() { return fs::path(KVRM_SOURCE_DIR) / "tests/fuzz/gguf"; }
 
 // What the reader of such a file says; "" = it takes it.
 std::string Refusal(const fs::path& path) {
@@ -152,12 +152,12 @@ std::string Refusal(const fs::path& path) {
 
 TEST(BrokenGguf, EachFileIsRefusedByTheCheckThatItIsNamedAfter) {
   std::set<std::string> files;
-  for (const auto& entry : fs::directory_iterator(Folder() / "broken")) {
+  for (const auto& entry : fs::directory_iterator(BrokenGgufs() / "broken")) {
     files.insert(entry.path().filename());
   }
   for (const BrokenFile& broken : kBroken) {
     EXPECT_EQ(files.erase(broken.name), 1u) << broken.name;
-    const std::string refusal = Refusal(Folder() / "broken" / broken.name);
+    const std::string refusal = Refusal(BrokenGgufs() / "broken" / broken.name);
     EXPECT_TRUE(refusal.starts_with("broken: ")) << broken.name << ": " << refusal;
     EXPECT_NE(refusal.find(broken.message), std::string::npos) << broken.name << ": " << refusal;
     EXPECT_EQ(refusal.find('\n'), std::string::npos) << broken.name;
@@ -166,7 +166,7 @@ TEST(BrokenGguf, EachFileIsRefusedByTheCheckThatItIsNamedAfter) {
 }
 
 TEST(BrokenGguf, WithNothingWrongTheModelIsTaken) {
-  std::ifstream in(Folder() / "minimal.gguf", std::ios::binary);
+  std::ifstream in(BrokenGgufs() / "minimal.gguf", std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   const auto file = GgufFile::Parse(std::as_bytes(std::span(text)), "minimal");
   ASSERT_TRUE(file.ok()) << file.error().message;

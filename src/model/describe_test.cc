@@ -21,7 +21,7 @@ boost::json::object JsonOf(const GgufFile& file) {
   return boost::json::parse(text).as_object();
 }
 
-void ExpectHolds(const std::string& text, const std::string& part) {
+void ExpectTextHolds(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
 }
 
@@ -74,21 +74,21 @@ TEST(Describe, WeightBytesAreThoseOfALoad) {
 
 TEST(Describe, ModelsThatCannotBeRunSayWhatIsMissing) {
   const MemoryFile other = EditedModel({}).Set("general.architecture", std::string("gpt9")).Open();
-  ExpectHolds(DescribeText(*other.file), "'gpt9', known: llama");
+  ExpectTextHolds(DescribeText(*other.file), "'gpt9', known: llama");
   EXPECT_TRUE(JsonOf(*other.file).at("config").is_null());
   ASSERT_EQ(JsonOf(*other.file).at("missing").as_array().size(), 1u);
 
   const MemoryFile type =
       EditedModel({}).Put("blk.0.ffn_up.weight", DType::kMXFP4, {64, 96}).Open();
-  ExpectHolds(DescribeText(*type.file), "(not readable)");
-  ExpectHolds(DescribeText(*type.file), "'blk.0.ffn_up.weight' has type MXFP4");
+  ExpectTextHolds(DescribeText(*type.file), "(not readable)");
+  ExpectTextHolds(DescribeText(*type.file), "'blk.0.ffn_up.weight' has type MXFP4");
 
   const MemoryFile no_tokens = EditedModel({}).Remove("tokenizer.ggml.tokens").Open();
-  ExpectHolds(DescribeText(*no_tokens.file), "'tokenizer.ggml.tokens' is missing");
+  ExpectTextHolds(DescribeText(*no_tokens.file), "'tokenizer.ggml.tokens' is missing");
   EXPECT_FALSE(JsonOf(*no_tokens.file).at("config").is_null());
 
   const MemoryFile empty = testing::OpenBytes(GgufWriter().Finish());
-  ExpectHolds(DescribeText(*empty.file), "'general.architecture' is missing");
+  ExpectTextHolds(DescribeText(*empty.file), "'general.architecture' is missing");
   EXPECT_TRUE(JsonOf(*empty.file).at("memory").as_array().empty());
 }
 
@@ -124,9 +124,9 @@ TEST(Describe, EachGroupOfLayersIsShown) {
   EXPECT_EQ(groups[1].at("kind").as_string(), "sliding");
   EXPECT_EQ(groups[1].at("window_tokens").as_int64(), 40);
   EXPECT_EQ(groups[1].at("parts").as_int64(), 3);
-  ExpectHolds(DescribeText(*memory.file), "family llama, 4 layers; KV cache in 2 groups");
-  ExpectHolds(DescribeText(*memory.file), "3 parts of 2048 bytes");
-  ExpectHolds(DescribeText(*memory.file), "sees a window of 40 tokens");
+  ExpectTextHolds(DescribeText(*memory.file), "family llama, 4 layers; KV cache in 2 groups");
+  ExpectTextHolds(DescribeText(*memory.file), "3 parts of 2048 bytes");
+  ExpectTextHolds(DescribeText(*memory.file), "sees a window of 40 tokens");
 }
 
 TEST(Describe, DefaultModelShowsTheGeometryOfTheArchitecture) {
@@ -135,9 +135,9 @@ TEST(Describe, DefaultModelShowsTheGeometryOfTheArchitecture) {
   const auto file = GgufFile::Open(path);
   ASSERT_TRUE(file.ok()) << file.error().message;
   const std::string text = DescribeText(**file);
-  ExpectHolds(text, "30 parts of 12288 bytes; superblock 6 MiB, 17 pages");
-  ExpectHolds(text, "30 parts of 6336 bytes; superblock 4 MiB, 22 pages");
-  ExpectHolds(text, "q4 (210 linears), q8 (head)");
+  ExpectTextHolds(text, "30 parts of 12288 bytes; superblock 6 MiB, 17 pages");
+  ExpectTextHolds(text, "30 parts of 6336 bytes; superblock 4 MiB, 22 pages");
+  ExpectTextHolds(text, "q4 (210 linears), q8 (head)");
   EXPECT_EQ(text.find("cannot be run"), std::string::npos);
 }
 

@@ -293,8 +293,8 @@ class HubConfigReader {
     KVRM_ASSIGN_OR_RETURN(const auto heads, Count(config_, "num_attention_heads"));
     KVRM_ASSIGN_OR_RETURN(auto dims, Count(config_, "head_dim"));
     if (!dims && hidden && heads && *heads > 0) dims = *hidden / *heads;
-    constexpr uint64_t kMaxDims = 1'024;  // of a head; ReadConfig says it by name
-    for (uint64_t i = 0; dims && i < std::min(*dims, kMaxDims) / 2; ++i) {
+    constexpr uint64_t kMaxHeadDims = 1'024;  // of a head; ReadConfig says it by name
+    for (uint64_t i = 0; dims && i < std::min(*dims, kMaxHeadDims) / 2; ++i) {
       const double wavelength =
           2 * std::numbers::pi *
           std::pow(base, 2.0 * static_cast<double>(i) / static_cast<double>(*dims));

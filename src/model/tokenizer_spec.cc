@@ -11,8 +11,6 @@ namespace {
 
 constexpr char kTokensKey[] = "tokenizer.ggml.tokens";
 
-std::string Str(uint64_t value) { return std::to_string(value); }
-
 class SpecReader {
  public:
   explicit SpecReader(const GgufFile& file) : file_(file) {}
@@ -36,8 +34,8 @@ class SpecReader {
  private:
   Error Invalid(const std::string& what) const { return InvalidInput(file_.name() + ": " + what); }
   std::string PerToken(const char* key, uint64_t size) const {
-    return "key '" + std::string(key) + "' has " + Str(size) + " entries, must have " +
-           Str(spec_.tokens.size()) + ", one per entry of " + kTokensKey;
+    return "key '" + std::string(key) + "' has " + std::to_string(size) + " entries, must have " +
+           std::to_string(spec_.tokens.size()) + ", one per entry of " + kTokensKey;
   }
 
   // Absent: left empty.
@@ -60,9 +58,10 @@ class SpecReader {
     }
     const GgufTensor* embedding = file_.FindTensor(kEmbeddingTensor);
     if (embedding != nullptr && spec_.tokens.size() > embedding->rows()) {
-      return Invalid("key '" + std::string(kTokensKey) + "' has " + Str(spec_.tokens.size()) +
-                     " entries, must be at most the " + Str(embedding->rows()) +
-                     " rows of tensor '" + std::string(kEmbeddingTensor) + "'");
+      return Invalid("key '" + std::string(kTokensKey) + "' has " +
+                     std::to_string(spec_.tokens.size()) + " entries, must be at most the " +
+                     std::to_string(embedding->rows()) + " rows of tensor '" +
+                     std::string(kEmbeddingTensor) + "'");
     }
     return Ok();
   }
@@ -81,7 +80,7 @@ class SpecReader {
       const int64_t type = (*types)[i];
       if (type < static_cast<int64_t>(TokenType::kNormal) ||
           type > static_cast<int64_t>(TokenType::kByte)) {
-        return Invalid("key '" + std::string(kKey) + "' entry " + Str(i) + " is " +
+        return Invalid("key '" + std::string(kKey) + "' entry " + std::to_string(i) + " is " +
                        std::to_string(type) + ", must be 1 to 6");
       }
       spec_.types.push_back(static_cast<TokenType>(type));
@@ -102,7 +101,7 @@ class SpecReader {
     for (size_t i = 0; i < scores->size(); ++i) {
       const double score = (*scores)[i];
       if (!(std::fabs(score) <= std::numeric_limits<float>::max())) {
-        return Invalid("key '" + std::string(kKey) + "' entry " + Str(i) + " is " +
+        return Invalid("key '" + std::string(kKey) + "' entry " + std::to_string(i) + " is " +
                        std::to_string(score) + ", must be a finite float");
       }
       spec_.scores.push_back(static_cast<float>(score));
@@ -115,8 +114,9 @@ class SpecReader {
     KVRM_ASSIGN_OR_RETURN(const uint64_t id, file_.GetUint(key, kNoToken));
     if (id == kNoToken) return Ok();
     if (id >= spec_.tokens.size()) {
-      return Invalid("key '" + std::string(key) + "' is " + Str(id) + ", must be below " +
-                     Str(spec_.tokens.size()) + ", the entries of " + kTokensKey);
+      return Invalid("key '" + std::string(key) + "' is " + std::to_string(id) +
+                     ", must be below " + std::to_string(spec_.tokens.size()) +
+                     ", the entries of " + kTokensKey);
     }
     *out = static_cast<TokenId>(id);
     return Ok();

@@ -17,7 +17,7 @@ using testing::MakePager;
 using testing::TinyConfig;
 
 // A pool of `pages` pages besides the null page.
-PagerConfig PoolOf(uint32_t pages, uint32_t max_slots) {
+PagerConfig SmallPool(uint32_t pages, uint32_t max_slots) {
   PagerConfig config = TinyConfig(1);
   config.geometry.groups[0].pages_per_superblock = 1;
   config.geometry.groups[0].superblock_bytes = 192;
@@ -28,7 +28,7 @@ PagerConfig PoolOf(uint32_t pages, uint32_t max_slots) {
 
 // Reference counts must not be raised before the test for room.
 TEST(B002, FailedAdmissionLeavesTheCountsAndTheSequenceStartsOnceThereIsRoom) {
-  const auto pager = MakePager(PoolOf(6, 4));
+  const auto pager = MakePager(SmallPool(6, 4));
   pager->BeginStep();
   const SeqId prefix = *pager->Open(), other = *pager->Open(), a = *pager->Open();
   ASSERT_EQ(pager->Reserve(prefix, 32).status, ReserveStatus::kOk);
@@ -156,7 +156,7 @@ TEST(B008, EachStreamOfOnePromptWritesAPageOfItsOwn) {
 
 // Pages that rest until a step has completed are room already: one shortage, one victim.
 TEST(B019, TrimmedPagesCountAsRoomOfTheNextStep) {
-  const auto pager = MakePager(PoolOf(8, 4));
+  const auto pager = MakePager(SmallPool(8, 4));
   pager->BeginStep();
   const SeqId a = *pager->Open(), b = *pager->Open();
   ASSERT_EQ(pager->Reserve(a, 64).status, ReserveStatus::kOk);

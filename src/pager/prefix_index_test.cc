@@ -45,12 +45,6 @@ uint32_t Matched(PrefixIndex& index, const PrefixSalt& salt, const Tokens& token
   return index.Match(salt, tokens).num_tokens;
 }
 
-Tokens Count(TokenId from, uint32_t count) {
-  Tokens tokens(count);
-  for (uint32_t i = 0; i < count; ++i) tokens[i] = from + static_cast<TokenId>(i);
-  return tokens;
-}
-
 TEST(PrefixIndex, FindsWholePagesThenTheLongestCommonPrefixOfOneMore) {
   PrefixIndex index(SmallConfig());
   Enter(index, kSalt, Count(0, 12), 1);
@@ -178,7 +172,7 @@ TEST(PrefixIndex, WithoutANodeLeftNothingIsEntered) {
 
 // ---- the oracle
 
-struct Oracle {
+struct IndexOracle {
   using Key = std::pair<std::pair<uint64_t, uint64_t>, Tokens>;
   std::map<Key, std::vector<uint32_t>> pages;  // [groups] 0 = none
   std::vector<uint32_t> windows;
@@ -287,8 +281,8 @@ class RandomIndex {
     PrefixNode parent = kNoPrefixNode;
     for (size_t at = 0; at + 4 <= tokens.size(); at += 4) {
       const std::span<const TokenId> held = std::span(tokens).subspan(at, 4);
-      const Oracle::Key key =
-          Oracle::KeyOf(salt, Tokens(tokens.begin(), tokens.begin() + static_cast<long>(at) + 4));
+      const IndexOracle::Key key = IndexOracle::KeyOf(
+          salt, Tokens(tokens.begin(), tokens.begin() + static_cast<long>(at) + 4));
       const std::vector<PageId> pages = FreshPages();
       PrefixNode node = index_->Find(salt, parent, held);
       if (const auto known = oracle_.pages.find(key); known != oracle_.pages.end()) {
@@ -392,7 +386,7 @@ class RandomIndex {
       const bool known =
           std::any_of(oracle_.pages.begin(), oracle_.pages.end(), [&](const auto& entry) {
             const Tokens& chain = entry.first.second;
-            return entry.first.first == Oracle::KeyOf(salt, {}).first &&
+            return entry.first.first == IndexOracle::KeyOf(salt, {}).first &&
                    chain.size() == (i + 1) * 4 && entry.second == named &&
                    std::equal(tokens.begin(), tokens.begin() + static_cast<long>(held),
                               chain.begin());
@@ -403,7 +397,7 @@ class RandomIndex {
 
   std::mt19937 random_;
   std::unique_ptr<PrefixIndex> index_;
-  Oracle oracle_;
+  IndexOracle oracle_;
   uint32_t num_pages_ = 0;
   uint64_t hits_ = 0;
 };

@@ -22,7 +22,7 @@ using testing::HttpClient;
 using testing::TestServer;
 
 constexpr const char* kBody = R"({"prompt":"ab","temperature":0})";
-constexpr const char* kCompletions = "/v1/completions";
+using testing::kCompletions;
 
 ServerConfig WithKeys(std::vector<std::string> keys) {
   ServerConfig config;

@@ -20,8 +20,8 @@ using testing::PostStream;
 using testing::StreamAnswer;
 using testing::TestServer;
 
-constexpr const char* kChat = "/v1/chat/completions";
-constexpr const char* kCompletions = "/v1/completions";
+using testing::kChat;
+using testing::kCompletions;
 
 json::value Completion(TestServer& server, const std::string& fields) {
   const HttpAnswer answer =

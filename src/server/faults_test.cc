@@ -20,7 +20,7 @@ using testing::HttpAnswer;
 using testing::HttpClient;
 using testing::TestServer;
 
-constexpr const char* kCompletions = "/v1/completions";
+using testing::kCompletions;
 
 // The choices of an answer or of its events, without ids and times.
 std::vector<std::string> ChoicesOf(const HttpAnswer& answer) {

@@ -10,8 +10,6 @@ namespace {
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 
-std::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
-
 // A web page can point a name of its own at 127.0.0.1 and then read answers as its own origin's
 // (DNS rebinding); its requests carry that name.
 std::optional<ApiError> CheckHost(const RequestHead& head, std::string_view served) {

@@ -2,6 +2,7 @@
 // thread-safe. Private to the folder (it shows Beast).
 #pragma once
 
+#include <boost/beast/core/string.hpp>
 #include <boost/beast/http/fields.hpp>
 #include <boost/beast/http/message.hpp>
 #include <cstdint>
@@ -19,6 +20,9 @@
 namespace kvrm {
 
 using RequestHead = boost::beast::http::request_header<>;
+
+// Of Beast's text; valid as long as that is.
+inline std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
 // What the server was told about who may ask; constant while it runs.
 struct HeadPolicy {

@@ -24,8 +24,6 @@ constexpr size_t kMaxBufferedBytes = 128u << 10;
 constexpr uint64_t kSmallBodyBytes = 64u << 10;  // below it a body does not count
 constexpr auto kLingerTime = std::chrono::seconds(2);
 
-std::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
-
 }  // namespace
 
 HttpSession::HttpSession(HttpServer& server, HttpServer::Tcp::socket socket)

@@ -24,7 +24,7 @@ using testing::Post;
 using testing::StreamAnswer;
 using testing::TestServer;
 
-constexpr const char* kCompletions = "/v1/completions";
+using testing::kCompletions;
 
 std::string Body(const std::string& prompt, const std::string& fields = "") {
   return R"({"temperature":0,"prompt":")" + prompt + "\"" + fields + "}";

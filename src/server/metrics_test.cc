@@ -21,7 +21,7 @@ using testing::HttpClient;
 using testing::Post;
 using testing::TestServer;
 
-constexpr const char* kCompletions = "/v1/completions";
+using testing::kCompletions;
 
 // Every series with its value.
 std::map<std::string, double> Scrape(uint16_t port) {

@@ -21,7 +21,7 @@ json::value Parsed(const std::string& text) {
 }
 
 // The JSON of a single event.
-json::value Event(const std::string& text) {
+json::value EventOf(const std::string& text) {
   EXPECT_TRUE(text.starts_with("data: ") && text.ends_with("\n\n")) << text;
   return Parsed(text.substr(6, text.size() - 8));
 }
@@ -92,7 +92,7 @@ TEST(OpenAiResponse, ChunksOfBothApisParse) {
     const ChunkWriter chunks(Head(api), /*usage_null=*/true);
     std::string out;
     chunks.Text(out, 3, "a\"b", nullptr, nullptr);
-    const json::value text = Event(out);
+    const json::value text = EventOf(out);
     const json::value& choice = text.at("choices").as_array()[0];
     EXPECT_EQ(choice.at("index").as_int64(), 3);
     EXPECT_TRUE(choice.at("finish_reason").is_null());
@@ -108,13 +108,13 @@ TEST(OpenAiResponse, ChunksOfBothApisParse) {
     const Usage usage{1, 2, 0};
     const Timings timings;
     chunks.Finish(out, 3, "stop", nullptr, &usage, &timings);
-    const json::value finish = Event(out);
+    const json::value finish = EventOf(out);
     EXPECT_EQ(finish.at("choices").as_array()[0].at("finish_reason").as_string(), "stop");
     EXPECT_EQ(finish.at("usage").at("total_tokens").as_int64(), 3);
     EXPECT_TRUE(finish.as_object().contains("timings"));
     out.clear();
     chunks.UsageOnly(out, usage, timings);
-    EXPECT_TRUE(Event(out).at("choices").as_array().empty());
+    EXPECT_TRUE(EventOf(out).at("choices").as_array().empty());
   }
 }
 

@@ -15,8 +15,8 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr Api kApis[] = {Api::kChat, Api::kCompletions, Api::kNative, Api::kResponses,
-                         Api::kMessages};
+constexpr Api kDescribedApis[] = {Api::kChat, Api::kCompletions, Api::kNative, Api::kResponses,
+                                  Api::kMessages};
 
 TEST(OpenApi, EveryRouteOfTheTableStandsInItOnceWithItsMethod) {
   const json::value api = json::parse(OpenApiBody("1.2.3"));
@@ -58,7 +58,7 @@ TEST(OpenApi, EveryFieldThatIsReadHasASchemaAndIsListedWhereItIsRead) {
 
 // The document does not promise what the reader refuses as a type, nor the other way round.
 TEST(OpenApi, EveryFieldListedIsReadByItsName) {
-  for (const Api api : kApis) {
+  for (const Api api : kDescribedApis) {
     for (const auto name : ReadFieldNames(api)) {
       // No field takes an array of arrays of objects.
       const auto parsed = ParseRequest(api, "{\"" + std::string(name) + "\":[[{}]]}", {});

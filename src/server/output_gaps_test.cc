@@ -20,7 +20,7 @@ using testing::HttpAnswer;
 using testing::HttpClient;
 using testing::TestServer;
 
-constexpr const char* kCompletions = "/v1/completions";
+using testing::kCompletions;
 
 // What a family of metrics says of each cause.
 std::map<std::string, double> ByCause(TestServer& server, const std::string& family) {

@@ -26,7 +26,7 @@ using testing::StreamAnswer;
 using testing::TestServer;
 
 constexpr const char* kChat = "/v1/chat/completions";
-constexpr const char* kCompletions = "/v1/completions";
+using testing::kCompletions;
 
 std::string Quote(const std::string& text) { return json::serialize(json::value(text)); }
 std::string ChatBody(const std::string& content, const std::string& fields = "") {

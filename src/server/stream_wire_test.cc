@@ -17,7 +17,7 @@ using testing::HttpAnswer;
 using testing::HttpClient;
 using testing::TestServer;
 
-constexpr const char* kChat = "/v1/chat/completions";
+using testing::kChat;
 constexpr const char* kStream =
     R"({"messages":[{"role":"user","content":"abc"}],"temperature":0,"stream":true})";
 

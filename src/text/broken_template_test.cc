@@ -13,12 +13,12 @@
 namespace kvrm {
 namespace {
 
-struct Broken {
+struct BrokenTemplate {
   const char* name;  // of the file, after the check that refuses it
   const char* message;
 };
 
-constexpr Broken kBroken[] = {
+constexpr BrokenTemplate kBrokenTemplates[] = {
     {"output_without_end", "{{ without }}"},
     {"tag_without_end", "{% without %}"},
     {"comment_without_end", "{# without #}"},
@@ -96,7 +96,7 @@ TEST(BrokenTemplate, EachSourceIsRefusedByTheCheckItIsNamedAfter) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     files.insert(entry.path().stem());
   }
-  for (const Broken& broken : kBroken) {
+  for (const BrokenTemplate& broken : kBrokenTemplates) {
     EXPECT_EQ(files.erase(broken.name), 1u) << broken.name;
     const auto parsed =
         ChatTemplate::Parse(testing::ReadFile(folder / (std::string(broken.name) + ".jinja")));

@@ -17,21 +17,13 @@ namespace kvrm {
 namespace {
 
 using testing::MakeSmallCharVocabulary;
+using testing::PiecesOf;
 using testing::Vector;
 
 std::unique_ptr<const CharBpeTokenizer> MustCreate(TokenizerSpec spec) {
   auto tokenizer = CharBpeTokenizer::Create(std::move(spec));
   KVRM_CHECK(tokenizer.ok(), "the test vocabulary is accepted");
   return std::move(tokenizer).value();
-}
-
-std::vector<std::string> Pieces(const Tokenizer& tokenizer, std::string_view text,
-                                SpecialTokens special = SpecialTokens::kAsText) {
-  std::vector<std::string> pieces;
-  for (const TokenId id : tokenizer.Encode(text, special)) {
-    pieces.push_back(tokenizer.spec().tokens[static_cast<size_t>(id)]);
-  }
-  return pieces;
 }
 
 using Strings = std::vector<std::string>;
@@ -55,15 +47,15 @@ INSTANTIATE_TEST_SUITE_P(All, CharVocabFile, ::testing::Values("llama-spm", "phi
 
 TEST(CharBpe, ABlankStandsBeforeEachTextAndAfterEachSpecialToken) {
   const auto tokenizer = MustCreate(MakeSmallCharVocabulary("llama"));
-  EXPECT_EQ(Pieces(*tokenizer, "a"), (Strings{"\u2581a"}));
-  EXPECT_EQ(Pieces(*tokenizer, " a"), (Strings{"\u2581\u2581", "a"}));
-  EXPECT_EQ(Pieces(*tokenizer, "a<s>b", SpecialTokens::kParse),
+  EXPECT_EQ(PiecesOf(*tokenizer, "a"), (Strings{"\u2581a"}));
+  EXPECT_EQ(PiecesOf(*tokenizer, " a"), (Strings{"\u2581\u2581", "a"}));
+  EXPECT_EQ(PiecesOf(*tokenizer, "a<s>b", SpecialTokens::kParse),
             (Strings{"\u2581a", "<s>", "\u2581b"}));
-  EXPECT_EQ(Pieces(*tokenizer, "<tool>b"), (Strings{"<tool>", "\u2581b"}));
-  EXPECT_EQ(Pieces(*tokenizer, ""), Strings{});
+  EXPECT_EQ(PiecesOf(*tokenizer, "<tool>b"), (Strings{"<tool>", "\u2581b"}));
+  EXPECT_EQ(PiecesOf(*tokenizer, ""), Strings{});
   TokenizerSpec without = MakeSmallCharVocabulary("llama");
   without.add_space_prefix = false;
-  EXPECT_EQ(Pieces(*MustCreate(without), "a b"), (Strings{"a", "\u2581b"}));
+  EXPECT_EQ(PiecesOf(*MustCreate(without), "a b"), (Strings{"a", "\u2581b"}));
 }
 
 // Decode is the inverse of Encode; a stream continues a text and keeps every blank.
@@ -85,11 +77,11 @@ TEST(CharBpe, OfEqualScoresTheLeftmostMergesFirst) {
     if (spec.tokens[i] == "ab" || spec.tokens[i] == "bc") spec.scores[i] = -1;
     if (spec.tokens[i] == "abc") spec.scores[i] = -1000;
   }
-  EXPECT_EQ(Pieces(*MustCreate(spec), "abc"), (Strings{"abc"}));
-  EXPECT_EQ(Pieces(*MustCreate(spec), "bcbab"), (Strings{"bc", "b", "ab"}));
+  EXPECT_EQ(PiecesOf(*MustCreate(spec), "abc"), (Strings{"abc"}));
+  EXPECT_EQ(PiecesOf(*MustCreate(spec), "bcbab"), (Strings{"bc", "b", "ab"}));
   spec.tokens[static_cast<size_t>(std::ranges::find(spec.tokens, "abc") - spec.tokens.begin())] =
       "zzz";
-  EXPECT_EQ(Pieces(*MustCreate(spec), "abc"), (Strings{"ab", "c"}));
+  EXPECT_EQ(PiecesOf(*MustCreate(spec), "abc"), (Strings{"ab", "c"}));
 }
 
 // The textbook rule over the texts themselves, as slow as it reads.
@@ -138,21 +130,21 @@ TEST(CharBpe, EqualsTheTextbookRuleOnRandomVocabulariesWithEqualScores) {
       std::string text;
       const uint32_t length = random() % (i % 4 != 0 ? 20 : 100);  // both ways to merge
       for (uint32_t k = 0; k < length; ++k) text += letters[random() % letters.size()];
-      EXPECT_EQ(Pieces(*tokenizer, text), MergeSlowly(scores, text)) << text;
+      EXPECT_EQ(PiecesOf(*tokenizer, text), MergeSlowly(scores, text)) << text;
     }
   }
 }
 
 TEST(CharBpe, AMergeListDecidesTheOrderWhereThereIsOne) {
   const auto tokenizer = MustCreate(MakeSmallCharVocabulary("gemma4"));
-  EXPECT_EQ(Pieces(*tokenizer, "abc aaaa"), (Strings{"abc", "\u2581", "aaaa"}));
-  EXPECT_EQ(Pieces(*tokenizer, "a\n\nb"), (Strings{"a", "\n", "\n", "b"}));
+  EXPECT_EQ(PiecesOf(*tokenizer, "abc aaaa"), (Strings{"abc", "\u2581", "aaaa"}));
+  EXPECT_EQ(PiecesOf(*tokenizer, "a\n\nb"), (Strings{"a", "\n", "\n", "b"}));
 }
 
 TEST(CharBpe, ACharacterWithoutATokenMayStillBeMerged) {
   const auto tokenizer = MustCreate(MakeSmallCharVocabulary("gemma4"));
-  EXPECT_EQ(Pieces(*tokenizer, "qa"), (Strings{"qa"}));
-  EXPECT_EQ(Pieces(*tokenizer, "qb"), (Strings{"<0x71>", "b"}));
+  EXPECT_EQ(PiecesOf(*tokenizer, "qa"), (Strings{"qa"}));
+  EXPECT_EQ(PiecesOf(*tokenizer, "qb"), (Strings{"<0x71>", "b"}));
 }
 
 TEST(CharBpe, WithoutByteTokensARunOfUnknownCharactersIsOneUnknownToken) {
@@ -160,7 +152,7 @@ TEST(CharBpe, WithoutByteTokensARunOfUnknownCharactersIsOneUnknownToken) {
   for (TokenType& type : spec.types) {
     if (type == TokenType::kByte) type = TokenType::kUnused;
   }
-  EXPECT_EQ(Pieces(*MustCreate(spec), "a\u4e2d\u6587b"), (Strings{"a", "<unk>", "b"}));
+  EXPECT_EQ(PiecesOf(*MustCreate(spec), "a\u4e2d\u6587b"), (Strings{"a", "<unk>", "b"}));
 }
 
 TEST(B052, AnUnknownCharacterIsNoWayToWriteAnEndToken) {
@@ -169,7 +161,7 @@ TEST(B052, AnUnknownCharacterIsNoWayToWriteAnEndToken) {
     if (type == TokenType::kByte) type = TokenType::kUnused;
   }
   spec.unknown = spec.eos;
-  EXPECT_EQ(Pieces(*MustCreate(spec), "a\u4e2db"), (Strings{"ab"}));
+  EXPECT_EQ(PiecesOf(*MustCreate(spec), "a\u4e2db"), (Strings{"ab"}));
 }
 
 TEST(CharBpe, WordsMergedOneByOneGiveTheIdsOfTheWholeText) {

@@ -16,12 +16,12 @@ std::filesystem::path Corpus() {
   return std::filesystem::path(KVRM_SOURCE_DIR) / "tests/fuzz/conversation";
 }
 
-struct Broken {
+struct BrokenConversation {
   const char* name;  // of the file, after the check that refuses it
   const char* message;
 };
 
-constexpr Broken kBroken[] = {
+constexpr BrokenConversation kBrokenConversations[] = {
     {"no_json", "conversation: no JSON (incomplete"},
     {"text_after_its_end", "conversation: no JSON (text after its end"},
     {"nested_too_deep", "conversation: no JSON (too deep"},
@@ -38,7 +38,7 @@ TEST(Conversation, EachBrokenFileIsRefusedByTheCheckItIsNamedAfter) {
   for (const auto& entry : std::filesystem::directory_iterator(Corpus() / "broken")) {
     files.insert(entry.path().stem());
   }
-  for (const Broken& broken : kBroken) {
+  for (const BrokenConversation& broken : kBrokenConversations) {
     EXPECT_EQ(files.erase(broken.name), 1u) << broken.name;
     const auto conversation = ParseConversation(
         testing::ReadFile(Corpus() / "broken" / (std::string(broken.name) + ".json")));

@@ -11,7 +11,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::string_view kBlank = "\u2581";
+constexpr std::string_view kWrittenBlank = "\u2581";
 
 // The steps of a byte-level pre-tokenizer, each on a line, and the name that GGUF files give it.
 struct Known {
@@ -71,12 +71,12 @@ class Reader {
       spec_.nfc = true;
     } else if (type == "Prepend") {
       KVRM_ASSIGN_OR_RETURN(const std::string text, hub::String(step, "prepend"));
-      if (text != kBlank) return hub::NotOffered("normalizer Prepend of " + Shown(text));
+      if (text != kWrittenBlank) return hub::NotOffered("normalizer Prepend of " + Shown(text));
       spec_.add_space_prefix = true;
     } else if (type == "Replace") {
       KVRM_ASSIGN_OR_RETURN(const std::string from, Pattern(step, "String"));
       KVRM_ASSIGN_OR_RETURN(const std::string to, hub::String(step, "content"));
-      if (from != " " || to != kBlank) {
+      if (from != " " || to != kWrittenBlank) {
         return hub::NotOffered("normalizer Replace of " + Shown(from) + " by " + Shown(to));
       }
       escapes_blanks_ = true;
@@ -181,7 +181,7 @@ class Reader {
     KVRM_ASSIGN_OR_RETURN(const bool old_prefix, hub::Flag(step, "add_prefix_space", true));
     KVRM_ASSIGN_OR_RETURN(const std::string scheme, hub::String(step, "prepend_scheme"));
     KVRM_ASSIGN_OR_RETURN(const bool splits, hub::Flag(step, "split", true));
-    if (blank != kBlank) return hub::NotOffered("Metaspace with " + Shown(blank));
+    if (blank != kWrittenBlank) return hub::NotOffered("Metaspace with " + Shown(blank));
     if (!scheme.empty() && scheme != "always" && scheme != "first" && scheme != "never") {
       return hub::NotOffered("Metaspace with prepend_scheme " + Shown(scheme));
     }

@@ -33,8 +33,6 @@ bool IsMethod(const Value& base, std::string_view name) {
   return base.AsText() != nullptr && among(kTextMethods);
 }
 
-Error UndefinedError(const std::string& what) { return InvalidInput(what + " is undefined"); }
-
 Result<Value> GetNamed(const Value& base, std::string_view name, Budget& budget) {
   if (base.is_undefined()) {
     return UndefinedError("what is asked for \"" + ForMessage(name) + "\"");
@@ -78,6 +76,8 @@ Result<std::optional<int64_t>> SliceIndex(const Value& value) {
 }
 
 }  // namespace
+
+Error UndefinedError(const std::string& what) { return InvalidInput(what + " is undefined"); }
 
 Result<Value> GetAttribute(const Value& base, std::string_view name, Budget& budget) {
   if (IsMethod(base, name)) return Value(Macro{nullptr});

@@ -2,12 +2,16 @@
 // each spends from the budget.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
 #include "text/jinja_value.h"
 
 namespace kvrm::jinja {
+
+// For what is undefined where a value is wanted; `what` begins the message.
+Error UndefinedError(const std::string& what);
 
 // base.name. What is not there is undefined; to look into what is itself undefined (a misspelt
 // name) is an error, as in Jinja. A name that Python's own type has as a method hides the key.

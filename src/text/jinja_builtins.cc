@@ -168,12 +168,12 @@ bool IsUndefined(const Value& v) { return v.is_undefined(); }
 bool IsNone(const Value& v) { return v.is_none(); }
 bool IsText(const Value& v) { return v.AsText() != nullptr; }
 bool IsMapping(const Value& v) { return v.AsDict() != nullptr; }
-bool IsSequence(const Value& v) {
+bool IsSequenceValue(const Value& v) {
   if (IsGenerator(v)) return false;
   return v.AsList() != nullptr || v.AsText() != nullptr || v.AsDict() != nullptr;
 }
 bool IsIterable(const Value& v) {
-  return v.AsList() != nullptr || IsSequence(v) || v.is_undefined();
+  return v.AsList() != nullptr || IsSequenceValue(v) || v.is_undefined();
 }
 bool IsBoolean(const Value& v) { return v.AsBool() != nullptr; }
 // To Jinja a bool is a number, but no integer.
@@ -260,7 +260,7 @@ constexpr Builtin kTests[] = {
     {"none", 0, 0, {}, KindTest<IsNone>},
     {"number", 0, 0, {}, KindTest<IsNumber>},
     {"odd", 0, 0, {}, Parity<1>},
-    {"sequence", 0, 0, {}, KindTest<IsSequence>},
+    {"sequence", 0, 0, {}, KindTest<IsSequenceValue>},
     {"string", 0, 0, {}, KindTest<IsText>},
     {"true", 0, 0, {}, KindTest<IsTrueItself>},
     {"undefined", 0, 0, {}, KindTest<IsUndefined>},

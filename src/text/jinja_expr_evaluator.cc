@@ -12,11 +12,6 @@
 #include "text/utf8.h"
 
 namespace kvrm::jinja {
-namespace {
-
-Error UndefinedError(const std::string& what) { return InvalidInput(what + " is undefined"); }
-
-}  // namespace
 
 Result<Value> Evaluator::Eval(const Expr& expr, Scope& scope) {
   KVRM_RETURN_IF_ERROR(budget_.Spend(1));

@@ -8,11 +8,10 @@
 #include <vector>
 
 #include "text/jinja_access.h"
+#include "text/jinja_args.h"
 
 namespace kvrm::jinja {
 namespace {
-
-using Args = std::span<const Value>;
 
 // What an item is ordered by: its attribute, in lower case unless case counts.
 Result<Value> KeyOf(const Value& item, const Value& case_sensitive, const Value& attribute,

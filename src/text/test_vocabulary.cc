@@ -92,8 +92,11 @@ class MetadataReader {
     for (uint64_t i = 0; i < count; ++i) {
       if (type == kString) {
         std::string text = ReadString();
-        if (key == "tokenizer.ggml.tokens") spec.tokens.push_back(std::move(text));
-        if (key == "tokenizer.ggml.merges") spec.merges.push_back(std::move(text));
+        if (key == "tokenizer.ggml.tokens") {
+          spec.tokens.push_back(std::move(text));
+        } else if (key == "tokenizer.ggml.merges") {
+          spec.merges.push_back(std::move(text));
+        }
       } else {
         const int64_t number = ReadNumber(type);
         if (key == "tokenizer.ggml.token_type") {
@@ -201,7 +204,8 @@ TokenizerSpec MakeSmallCharVocabulary(std::string model) {
     spec.tokens.push_back(std::move(token));
     spec.types.push_back(type);
     // The later the worse, two by two the same; special tokens have 0, which is the best.
-    const auto place = static_cast<float>(spec.tokens.size() / 2);
+    const size_t pair = spec.tokens.size() / 2;
+    const auto place = static_cast<float>(pair);
     spec.scores.push_back(type == TokenType::kNormal ? -place : 0.0F);
   };
   add("<unk>", TokenType::kUnknown);
@@ -260,6 +264,15 @@ std::vector<Vector> ReadJsonVectors(const std::string& path) {
                        boost::json::value_to<std::vector<TokenId>>(value.at("ids"))});
   }
   return vectors;
+}
+
+std::vector<std::string> PiecesOf(const Tokenizer& tokenizer, std::string_view text,
+                                  SpecialTokens special) {
+  std::vector<std::string> pieces;
+  for (const TokenId id : tokenizer.Encode(text, special)) {
+    pieces.push_back(tokenizer.spec().tokens[static_cast<size_t>(id)]);
+  }
+  return pieces;
 }
 
 }  // namespace kvrm::testing

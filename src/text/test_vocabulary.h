@@ -8,6 +8,7 @@
 
 #include "base/ids.h"
 #include "base/tokenizer_spec.h"
+#include "text/tokenizer.h"
 
 namespace kvrm::testing {
 
@@ -28,6 +29,10 @@ TokenizerSpec MakeSmallVocabulary(std::string pre);
 // characters and pieces over "abc", blanks and one emoji, a control token <|turn|> and the
 // user-defined <tool>. `model`: "llama" (scores) or "gemma4" (merges).
 TokenizerSpec MakeSmallCharVocabulary(std::string model);
+
+// The tokens of `text` as they stand in the vocabulary.
+std::vector<std::string> PiecesOf(const Tokenizer& tokenizer, std::string_view text,
+                                  SpecialTokens special = SpecialTokens::kParse);
 
 struct Vector {
   std::string text;

@@ -17,6 +17,8 @@
 namespace kvrm {
 namespace {
 
+using testing::PiecesOf;
+
 std::string GoodDir() { return testing::ProjectDataDir() + "/tokenizer_json"; }
 std::string BrokenDir() {
   return std::string(KVRM_SOURCE_DIR) + "/tests/fuzz/tokenizer_json/broken";
@@ -30,24 +32,16 @@ std::unique_ptr<const Tokenizer> MustOpen(const std::string& name, std::string_v
   return std::move(tokenizer).value();
 }
 
-std::vector<std::string> Pieces(const Tokenizer& tokenizer, std::string_view text) {
-  std::vector<std::string> pieces;
-  for (const TokenId id : tokenizer.Encode(text, SpecialTokens::kParse)) {
-    pieces.push_back(tokenizer.spec().tokens[static_cast<size_t>(id)]);
-  }
-  return pieces;
-}
-
 using Strings = std::vector<std::string>;
 
 // Expected pieces of this file were made with PyPI tokenizers 0.23.3.
 TEST(TokenizerJson, AByteLevelFileTokenizesAsTheReference) {
   const auto tokenizer = MustOpen("good_byte_level");
   EXPECT_EQ(tokenizer->spec().pre, "qwen2");
-  EXPECT_EQ(Pieces(*tokenizer, "aab ab"), (Strings{"aa", "b", "\u0120ab"}));
-  EXPECT_EQ(Pieces(*tokenizer, "<tool>a"), (Strings{"<tool>", "a"}));
-  EXPECT_EQ(Pieces(*tokenizer, "e\u0301"), Pieces(*tokenizer, "\u00e9"));
-  EXPECT_EQ(Pieces(*tokenizer, "<|im_start|> a<|im_end|> \n a"),
+  EXPECT_EQ(PiecesOf(*tokenizer, "aab ab"), (Strings{"aa", "b", "\u0120ab"}));
+  EXPECT_EQ(PiecesOf(*tokenizer, "<tool>a"), (Strings{"<tool>", "a"}));
+  EXPECT_EQ(PiecesOf(*tokenizer, "e\u0301"), PiecesOf(*tokenizer, "\u00e9"));
+  EXPECT_EQ(PiecesOf(*tokenizer, "<|im_start|> a<|im_end|> \n a"),
             (Strings{"<|im_start|>", "\u0120a", "<|im_end|>", "a"}));
 }
 
@@ -62,18 +56,18 @@ TEST(TokenizerJson, OnlySpecialTokensAreControlTokens) {
 
 TEST(TokenizerJson, ACharacterFileTokenizesAsTheReference) {
   const auto tokenizer = MustOpen("good_characters");
-  EXPECT_EQ(Pieces(*tokenizer, "ab  a\u00e9"),
+  EXPECT_EQ(PiecesOf(*tokenizer, "ab  a\u00e9"),
             (Strings{"\u2581ab", "\u2581\u2581", "a", "<0xC3>", "<0xA9>"}));
-  EXPECT_EQ(Pieces(*tokenizer, "a</s>b"), (Strings{"\u2581a", "</s>", "\u2581", "b"}));
+  EXPECT_EQ(PiecesOf(*tokenizer, "a</s>b"), (Strings{"\u2581a", "</s>", "\u2581", "b"}));
   EXPECT_EQ(tokenizer->spec().bos, 1);
   EXPECT_TRUE(tokenizer->spec().add_bos);
 }
 
 TEST(TokenizerJson, MetaspaceFirstPutsItsBlankAtTheVeryBeginningOnly) {
   const auto tokenizer = MustOpen("good_metaspace_first");
-  EXPECT_EQ(Pieces(*tokenizer, "a</s>b"), (Strings{"\u2581a", "</s>", "b"}));
-  EXPECT_EQ(Pieces(*tokenizer, " a"), (Strings{"\u2581a"}));
-  EXPECT_EQ(Pieces(*tokenizer, "</s>a"), (Strings{"</s>", "a"}));
+  EXPECT_EQ(PiecesOf(*tokenizer, "a</s>b"), (Strings{"\u2581a", "</s>", "b"}));
+  EXPECT_EQ(PiecesOf(*tokenizer, " a"), (Strings{"\u2581a"}));
+  EXPECT_EQ(PiecesOf(*tokenizer, "</s>a"), (Strings{"</s>", "a"}));
   EXPECT_EQ(tokenizer->Decode(tokenizer->Encode("a</s> b", SpecialTokens::kParse), true),
             "a</s> b");
 }

@@ -10,15 +10,15 @@ namespace {
 
 using testing::CheckedMerger;
 
-constexpr CopySpace kPool{.kind = CopySpaceKind::kPool};
-constexpr CopySpace kWindow{.kind = CopySpaceKind::kWindow};
+constexpr CopySpace kFromPool{.kind = CopySpaceKind::kPool};
+constexpr CopySpace kToWindow{.kind = CopySpaceKind::kWindow};
 
 CopyDescriptor Piece(uint64_t source, uint64_t destination, uint64_t bytes, uint8_t max_age = 0) {
   return {.source_offset = source,
           .destination_offset = destination,
           .bytes = bytes,
-          .source = kPool,
-          .destination = kWindow,
+          .source = kFromPool,
+          .destination = kToWindow,
           .cause = CopyCause::kStage,
           .max_age_steps = max_age};
 }
@@ -126,8 +126,8 @@ TEST(TrainMerger, Train5AReaderWaitsForItsWriter) {
   CopyDescriptor publish{.source_offset = 40,
                          .destination_offset = 0,
                          .bytes = 10,
-                         .source = kWindow,
-                         .destination = kPool,
+                         .source = kToWindow,
+                         .destination = kFromPool,
                          .cause = CopyCause::kPublish,
                          .max_age_steps = 8};
   merger.Add(publish);
@@ -145,8 +145,8 @@ TEST(TrainMerger, Train5CopiesOfCopiesKeepTheirOrder) {
     ASSERT_TRUE(checked.Add({.source_offset = i * 8,
                              .destination_offset = (i - 1) * 8,
                              .bytes = 8,
-                             .source = kPool,
-                             .destination = kPool,
+                             .source = kFromPool,
+                             .destination = kFromPool,
                              .cause = CopyCause::kCompact}));
   }
   checked.Flush();
@@ -157,8 +157,8 @@ TEST(TrainMerger, Train5CopiesOfCopiesKeepTheirOrder) {
 TEST(TrainMerger, CancelledBytesAreNotCopied) {
   TrainMerger merger(1000);
   merger.Add(Piece(0, 0, 100, /*max_age=*/9));
-  merger.CancelSource(kPool, 40, 20);
-  merger.CancelSource(kWindow, 0, 1000);  // another space
+  merger.CancelSource(kFromPool, 40, 20);
+  merger.CancelSource(kToWindow, 0, 1000);  // another space
   const auto trains = merger.Flush();
   ASSERT_EQ(trains.size(), 2u);
   EXPECT_EQ(trains[0].bytes, 40u);
@@ -171,7 +171,7 @@ TEST(TrainMerger, WhatIsHurriedLeavesWithTheNextCollect) {
   TrainMerger merger(1000);
   merger.Add(Piece(0, 0, 100, /*max_age=*/9));
   merger.Add(Piece(500, 500, 100, /*max_age=*/9));
-  merger.Hurry(kWindow, 550, 1);
+  merger.Hurry(kToWindow, 550, 1);
   const auto trains = merger.Collect();
   ASSERT_EQ(trains.size(), 1u);
   EXPECT_EQ(trains[0].source_offset, 500u);
@@ -198,7 +198,7 @@ TEST(TrainMerger, PiecesThatTheCallerJoinedAreCounted) {
 TEST(TrainMergerDeathTest, APieceThatOverlapsItselfIsABug) {
   TrainMerger merger;
   CopyDescriptor piece = Piece(0, 5, 10);
-  piece.destination = kPool;
+  piece.destination = kFromPool;
   EXPECT_DEATH(merger.Add(piece), "TRAIN-5");
 }
 

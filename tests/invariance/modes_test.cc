@@ -10,7 +10,6 @@
 namespace kvrm::testing {
 namespace {
 
-constexpr uint32_t kVocab = 320;
 constexpr uint32_t kCtx = ModeModel::kRandomContext, kSlots = ModeModel::kSlots;
 
 class Modes : public ::testing::TestWithParam<KvFormat> {};

@@ -10,7 +10,6 @@
 namespace kvrm::testing {
 namespace {
 
-constexpr uint32_t kVocab = 320;
 constexpr TokenId kFaulty = 77;
 
 std::unique_ptr<Runtime> LoadFaulty(std::vector<std::byte>& bytes, KvFormat kv, uint64_t kv_bytes) {

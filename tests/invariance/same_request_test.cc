@@ -11,8 +11,6 @@
 namespace kvrm::testing {
 namespace {
 
-constexpr uint32_t kVocab = 320;
-
 struct Case {
   DType linear_type = DType::kQ4_1;
   WeightChoice weights = WeightChoice::kAuto;

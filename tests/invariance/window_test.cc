@@ -11,8 +11,6 @@
 namespace kvrm::testing {
 namespace {
 
-constexpr uint32_t kVocab = 320;
-
 RandomModelSpec Windowed(uint32_t window, uint32_t layers, uint32_t full_every) {
   RandomModelSpec spec;
   spec.hidden = 128;

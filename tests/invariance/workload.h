@@ -12,6 +12,9 @@
 
 namespace kvrm::testing {
 
+// Tokens of the random models that prompts are for.
+inline constexpr uint32_t kVocab = 320;
+
 struct WorkItem {
   std::vector<TokenId> prompt;
   uint32_t max_new_tokens = 8;

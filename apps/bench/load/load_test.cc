@@ -25,7 +25,7 @@ using kvrm::testing::MockRequest;
 using kvrm::testing::MockServer;
 using std::chrono::milliseconds;
 
-Workload Parsed(const std::string& text) {
+Workload ParsedJob(const std::string& text) {
   Result<Workload> workload = ParseWorkload("api = completions\n" + text, "test.toml", {});
   EXPECT_TRUE(workload.ok()) << workload.error().message;
   return *workload;
@@ -51,7 +51,7 @@ void AnswerWith(MockAnswer& answer, uint32_t num_tokens) {
 // One closed client, one request.
 LoadRun OneRequest(const MockServer::Script& script, const std::string& more = "") {
   MockServer server(script);
-  return RunAgainst(server.port(), Parsed("requests = 1\n" + more + "[a]\n"));
+  return RunAgainst(server.port(), ParsedJob("requests = 1\n" + more + "[a]\n"));
 }
 
 TEST(Load, EveryStampLiesBetweenTheServersSendingAndTheTestsSeeing) {
@@ -81,7 +81,7 @@ TEST(Load, EveryStampLiesBetweenTheServersSendingAndTheTestsSeeing) {
     seen_us.push_back(NowUs());
     changed.notify_all();
   };
-  const LoadRun run = RunAgainst(server.port(), Parsed("requests = 1\n[a]\n"), hooks);
+  const LoadRun run = RunAgainst(server.port(), ParsedJob("requests = 1\n[a]\n"), hooks);
   ASSERT_EQ(run.records.size(), 1u);
   const RequestRecord& record = run.records[0];
   EXPECT_EQ(record.outcome, Outcome::kDone);
@@ -98,7 +98,7 @@ TEST(Load, EveryStampLiesBetweenTheServersSendingAndTheTestsSeeing) {
   };
   EXPECT_GE(gap_ms(kLongGap), 60);
   EXPECT_GE(*LongestGapMs(record, record.intended_us), gap_ms(kLongGap));
-  const LoadFigures figures = FiguresOf(run, Parsed("[a]\n"));
+  const LoadFigures figures = FiguresOf(run, ParsedJob("[a]\n"));
   EXPECT_EQ(figures.all.itl_ms.size(), kTokens - 1);
   EXPECT_EQ(figures.all.itl_ms.PerMille(1000), *LongestGapMs(record, record.intended_us));
   // The server's own gaps come out exactly as it stamped them.
@@ -125,7 +125,7 @@ TEST(Load, AStallShowsInEveryRequestThatWasDueMeanwhile) {
     AnswerWith(answer, 2);
   });
   const LoadRun run =
-      RunAgainst(server.port(), Parsed("requests = 60\n[a]\narrivals = constant\nrate = 50\n"));
+      RunAgainst(server.port(), ParsedJob("requests = 60\n[a]\narrivals = constant\nrate = 50\n"));
   ASSERT_EQ(run.records.size(), 60u);
   size_t due_meanwhile = 0;
   for (size_t i = 0; i < run.records.size(); ++i) {
@@ -149,8 +149,9 @@ TEST(B082, LatencyCountsFromTheIntendedTimeAlsoBehindTheClientsOwnQueue) {
     std::this_thread::sleep_for(milliseconds(500));
     AnswerWith(answer, 2);
   });
-  const LoadRun run = RunAgainst(
-      server.port(), Parsed("requests = 8\nmax-open = 1\n[a]\narrivals = constant\nrate = 10\n"));
+  const LoadRun run =
+      RunAgainst(server.port(),
+                 ParsedJob("requests = 8\nmax-open = 1\n[a]\narrivals = constant\nrate = 10\n"));
   ASSERT_EQ(run.records.size(), 8u);
   for (size_t i = 0; i < run.records.size(); ++i) {
     const RequestRecord& record = run.records[i];
@@ -160,7 +161,7 @@ TEST(B082, LatencyCountsFromTheIntendedTimeAlsoBehindTheClientsOwnQueue) {
     if (i == 0) continue;
     EXPECT_GE(record.sent_us, run.records[i - 1].end_us);
   }
-  const LoadFigures figures = FiguresOf(run, Parsed("[a]\n"));
+  const LoadFigures figures = FiguresOf(run, ParsedJob("[a]\n"));
   EXPECT_GE(figures.all.e2e_ms.PerMille(1000), 3300);
   EXPECT_GE(figures.all.wait_ms.PerMille(1000), 2800);
 }
@@ -183,7 +184,7 @@ TEST(B084, TokensComeFromUsageAndTheFirstTokenFromTheFirstText) {
   EXPECT_EQ(record.tokens(), 105u);
   EXPECT_EQ(record.prompt_tokens, 7u);
   EXPECT_GE(record.events[0].arrived_us, first_text_us);
-  const LoadFigures figures = FiguresOf(run, Parsed("[a]\n"));
+  const LoadFigures figures = FiguresOf(run, ParsedJob("[a]\n"));
   EXPECT_EQ(figures.all.output_tokens, 105u);
   EXPECT_GE(figures.peak_tokens_per_s, figures.total_tokens_per_s * 0.999999);
   EXPECT_NEAR(figures.total_tokens_per_s * figures.total_s, 105, 1e-6);
@@ -266,7 +267,7 @@ TEST(Load, EachWayToFailIsCountedUnderItsName) {
     EXPECT_NE(run.records[0].detail.find(cases[i].detail), std::string::npos)
         << i << ": " << run.records[0].detail;
     EXPECT_EQ(run.records[0].detail.find('\n'), std::string::npos);
-    const LoadFigures figures = FiguresOf(run, Parsed("[a]\n"));
+    const LoadFigures figures = FiguresOf(run, ParsedJob("[a]\n"));
     EXPECT_EQ(figures.all.errors(), 1u);
     EXPECT_EQ(figures.all.good, 0u);
     EXPECT_TRUE(figures.all.e2e_ms.empty());
@@ -278,7 +279,7 @@ TEST(Load, AServerThatIsNotThereIsCountedAndAskedAtALimitedRate) {
   {
     port = MockServer([](const MockRequest&, MockAnswer&) {}).port();
   }
-  const LoadRun run = RunAgainst(port, Parsed("duration-s = 0.35\n[a]\nclients = 2\n"));
+  const LoadRun run = RunAgainst(port, ParsedJob("duration-s = 0.35\n[a]\nclients = 2\n"));
   ASSERT_GE(run.records.size(), 2u);
   EXPECT_LE(run.records.size(), 8u);
   for (const RequestRecord& record : run.records) EXPECT_EQ(record.outcome, Outcome::kConnect);
@@ -289,7 +290,7 @@ TEST(Load, AConnectionThatTheServerClosedMeanwhileIsReplacedUnseen) {
     AnswerWith(answer, 3);
     answer.Close();  // without saying so in the head
   });
-  const LoadRun run = RunAgainst(server.port(), Parsed("requests = 5\n[a]\nthink-s = 0.01\n"));
+  const LoadRun run = RunAgainst(server.port(), ParsedJob("requests = 5\n[a]\nthink-s = 0.01\n"));
   ASSERT_EQ(run.records.size(), 5u);
   for (const RequestRecord& record : run.records) EXPECT_EQ(record.outcome, Outcome::kDone);
   EXPECT_EQ(server.num_connections(), 5u);
@@ -297,7 +298,7 @@ TEST(Load, AConnectionThatTheServerClosedMeanwhileIsReplacedUnseen) {
 
 TEST(Load, OneConnectionServesTheRequestsOfOneClient) {
   MockServer server([&](const MockRequest&, MockAnswer& answer) { AnswerWith(answer, 3); });
-  const LoadRun run = RunAgainst(server.port(), Parsed("requests = 5\n[a]\n"));
+  const LoadRun run = RunAgainst(server.port(), ParsedJob("requests = 5\n[a]\n"));
   ASSERT_EQ(run.records.size(), 5u);
   EXPECT_EQ(server.num_connections(), 1u);
   EXPECT_EQ(run.reused_connections, 4u);
@@ -324,13 +325,13 @@ TEST(Load, ACancelledRequestHangsUpAfterItsLastEventAndIsNoError) {
     hung_up = answer.AwaitHangUp();
     answer.Close();
   });
-  const LoadRun cancelled =
-      RunAgainst(server.port(), Parsed("requests = 1\n[a]\ncancel-share = 1\ncancel-after = 3\n"));
+  const LoadRun cancelled = RunAgainst(
+      server.port(), ParsedJob("requests = 1\n[a]\ncancel-share = 1\ncancel-after = 3\n"));
   ASSERT_EQ(cancelled.records.size(), 1u);
   EXPECT_EQ(cancelled.records[0].outcome, Outcome::kCancelled);
   EXPECT_EQ(cancelled.records[0].events.size(), 3u);
-  EXPECT_EQ(FiguresOf(cancelled, Parsed("[a]\n")).all.errors(), 0u);
-  EXPECT_FALSE(FiguresOf(cancelled, Parsed("[a]\n")).all.good_share().has_value());
+  EXPECT_EQ(FiguresOf(cancelled, ParsedJob("[a]\n")).all.errors(), 0u);
+  EXPECT_FALSE(FiguresOf(cancelled, ParsedJob("[a]\n")).all.good_share().has_value());
 }
 
 TEST(Load, WhatIsOpenWhenTheDrainEndsIsUnfinishedNotForgotten) {
@@ -342,7 +343,8 @@ TEST(Load, WhatIsOpenWhenTheDrainEndsIsUnfinishedNotForgotten) {
   });
   const LoadRun run = RunAgainst(
       server.port(),
-      Parsed("duration-s = 0.1\ndrain-s = 1\nmax-open = 2\n[a]\narrivals = constant\nrate = 50\n"));
+      ParsedJob(
+          "duration-s = 0.1\ndrain-s = 1\nmax-open = 2\n[a]\narrivals = constant\nrate = 50\n"));
   ASSERT_EQ(run.records.size(), 5u);
   size_t sent = 0;
   for (const RequestRecord& record : run.records) {
@@ -366,7 +368,7 @@ TEST(Load, AConversationSendsAllThatWasSaidBefore) {
                  std::to_string(request.number) + R"("}}]})");
     answer.EndStream(100, 5);
   });
-  Workload workload = Parsed(
+  Workload workload = ParsedJob(
       "requests = 1\n[a]\nturns = 3\nprefix-tokens = 4\nprompt-tokens = 3\noutput-tokens = 9\n");
   workload.chat = true;
   const LoadRun run = RunAgainst(server.port(), workload);
@@ -394,7 +396,7 @@ TEST(Load, AConversationEndsWhereTheContextHasNoRoomForItsNextTurn) {
     answer.StampedText("x");
     answer.EndStream(150, 50);
   });
-  const LoadRun run = RunAgainst(server.port(), Parsed("requests = 1\n[a]\nturns = 4\n"), {},
+  const LoadRun run = RunAgainst(server.port(), ParsedJob("requests = 1\n[a]\nturns = 4\n"), {},
                                  /*context_tokens=*/256);
   EXPECT_EQ(run.records.size(), 1u);
   EXPECT_EQ(run.dropped_turns, 3u);
@@ -403,7 +405,7 @@ TEST(Load, AConversationEndsWhereTheContextHasNoRoomForItsNextTurn) {
 TEST(Load, RequestsOfTheWarmUpAreSentAndNotCounted) {
   MockServer server([&](const MockRequest&, MockAnswer& answer) { AnswerWith(answer, 3); });
   const Workload workload =
-      Parsed("requests = 10\nwarmup-s = 0.05\n[a]\narrivals = constant\nrate = 100\n");
+      ParsedJob("requests = 10\nwarmup-s = 0.05\n[a]\narrivals = constant\nrate = 100\n");
   const LoadRun run = RunAgainst(server.port(), workload);
   EXPECT_EQ(run.records.size(), 10u);
   EXPECT_EQ(server.num_requests(), 10u);

@@ -19,6 +19,10 @@
 
 namespace kvrm::testing {
 
+// Routes.
+inline constexpr const char* kChat = "/v1/chat/completions";
+inline constexpr const char* kCompletions = "/v1/completions";
+
 struct TestOptions {
   uint32_t slots = 8;
   uint32_t max_seq_tokens = 512;
