@@ -15,6 +15,7 @@ namespace kvrm {
 namespace {
 
 namespace json = boost::json;
+using testing::Eventually;
 using testing::Get;
 using testing::HttpAnswer;
 using testing::HttpClient;
@@ -333,11 +334,16 @@ TEST(Server, MetricsAreTextThatCountsWhatHappened) {
   TestServer server;
   EXPECT_EQ(Post(server.port(), kChat, ChatBody("abc")).status, 200);
   EXPECT_EQ(Get(server.port(), "/nowhere").status, 404);
-  const HttpAnswer metrics = Get(server.port(), "/metrics");
+  // The engine counts a step's tokens when the step ends: an answer may be out before.
+  HttpAnswer metrics;
+  EXPECT_TRUE(Eventually([&] {
+    metrics = Get(server.port(), "/metrics");
+    return metrics.body.find("kvrm_output_tokens_total 4\n") != std::string::npos;
+  }));
   EXPECT_EQ(metrics.status, 200);
   EXPECT_TRUE(metrics.headers.at("content-type").starts_with("text/plain; version=0.0.4"));
   for (const char* line :
-       {"kvrm_requests_total{api=\"chat\"} 1\n", "kvrm_output_tokens_total 4\n", "kvrm_ready 1\n",
+       {"kvrm_requests_total{api=\"chat\"} 1\n", "kvrm_ready 1\n",
         "kvrm_http_responses_total{route=\"other\",status=\"404\"} 1\n",
         "kvrm_choices_finished_total{reason=\"stop\"} 1\n", "# TYPE kvrm_kv_pages gauge\n",
         "kvrm_copies_total{cause=\"cow\"} 0\n"}) {
