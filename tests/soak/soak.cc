@@ -200,6 +200,7 @@ class Soak final : public EventSink {
   }
 
   void CheckBooks() {
+    ++report_.books_checks;
     for (std::string& violation : Validate(engine().pager().Snapshot())) {
       if (report_.violations.size() < kMostViolations) {
         report_.violations.push_back(std::move(violation));

@@ -18,7 +18,7 @@ namespace kvrm::testing {
 struct SoakOptions {
   uint64_t answered = 0;         // requests that have to be answered to their end
   uint32_t books_every = 64;     // steps
-  uint32_t solo_per_mille = 10;  // of the answers that are compared with their solo run
+  uint32_t solo_per_mille = 15;  // of the answers that are compared with their solo run
   uint64_t seed = 1;
 };
 
@@ -29,6 +29,7 @@ struct SoakReport {
   uint64_t compared = 0, differed = 0;  // with solo runs
   uint64_t most_wanted_tokens = 0;      // token places that open requests wanted, at the most
   uint64_t kv_tokens = 0;               // that the pool holds
+  uint64_t books_checks = 0;
   std::vector<std::string> violations;  // of the books; the first few
   uint64_t leaked_pages = 0;            // in use, soft or in limbo when nothing runs
   // In use by the process when nothing runs: after a tenth of the requests, and at the end.
