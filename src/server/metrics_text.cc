@@ -132,7 +132,7 @@ void AddService(Families& out, const Service& service, const HttpCounters& http)
   out.Counter("kvrm_requests_timed_out_total", "Requests whose own timeout passed",
               Number(c.timed_out));
   out.Gauge("kvrm_requests_open", "Answers under way", Number(service.num_open()));
-  out.Gauge("kvrm_engine_stalled", "1 when work is open and no step is made",
+  out.Gauge("kvrm_engine_stalled", "1 when work is open and nothing of it is computed",
             service.stalled() ? 1 : 0);
 }
 

@@ -84,11 +84,24 @@ TEST(NativeApi, AStreamJoinsToTheWholeAndEndsWithStop) {
   EXPECT_EQ(last.at("tokens_evaluated").as_int64(), 5);
 }
 
-// Numbers of a context shift are not offered, and never an index into anything (B080).
+// Numbers of a context shift are not offered, and never an index into anything.
+TEST(B080, NumbersOfAContextShiftAreRefusedByName) {
+  TestServer server;
+  for (const char* field : {"n_keep", "n_discard"}) {
+    for (const char* value : {"-32", "-1", "1", "255", "256", "2000000000"}) {
+      const HttpAnswer answer =
+          Post(server.port(), "/completion",
+               R"({"prompt":"a",")" + std::string(field) + "\":" + value + "}");
+      EXPECT_EQ(answer.status, 400) << field << " " << value;
+      EXPECT_EQ(ParamOf(answer), field);
+    }
+  }
+}
+
 TEST(NativeApi, WhatIsNotOfferedIsRefusedByName) {
   TestServer server;
   for (const auto& [field, value] : std::vector<std::pair<std::string, std::string>>{
-           {"n_keep", "-32"}, {"n_discard", "-1"}, {"grammar", "\"root ::= x\""}, {"n", "2"}}) {
+           {"grammar", "\"root ::= x\""}, {"n", "2"}}) {
     const HttpAnswer answer =
         Post(server.port(), "/completion", R"({"prompt":"a",")" + field + "\":" + value + "}");
     EXPECT_EQ(answer.status, 400) << field;

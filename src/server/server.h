@@ -55,7 +55,7 @@ struct ServerConfig {
   std::chrono::milliseconds write_timeout{30'000};  // one write, whole: the outbox's greatest age
   std::chrono::milliseconds keep_alive_interval{15'000};  // a silent stream gets a comment
   std::chrono::milliseconds drain_timeout{10'000};        // --drain-seconds
-  std::chrono::milliseconds stall_timeout{30'000};  // no step with work open: /health says 503
+  std::chrono::milliseconds stall_timeout{30'000};        // no progress with work open: 503
 
   LogFormat log_format = LogFormat::kText;
   std::function<void(std::string_view)> log;             // one line, any thread; empty = stderr

@@ -125,7 +125,8 @@ Service::Service(ServiceConfig config, Engine& engine, const Tokenizer& tokenize
       ctx_(engine.config().max_seq_tokens),
       encoder_(tokenizer, chat_template, ctx_),
       mailbox_(std::move(wake)),
-      random_state_(RandomSeed()) {}
+      random_state_(RandomSeed()),
+      stall_(config_.stall_us) {}
 
 Service::~Service() = default;
 
@@ -401,17 +402,11 @@ void Service::Count(const Generation& generation) {
   }
 }
 
-// Work is open and the engine makes no step: whoever asks for health should know (B074).
 void Service::Tick(int64_t now_us) {
   const EngineMetrics metrics = engine_.Metrics();
-  const uint64_t steps = metrics.steps;
   rate_.Observe(now_us,
                 metrics.requests_finished + metrics.requests_cancelled + metrics.requests_failed);
-  if (open_.empty() || steps != steps_seen_) {
-    steps_seen_ = steps;
-    progress_us_ = now_us;
-  }
-  stalled_ = now_us - progress_us_ > config_.stall_us;
+  stall_.Observe(now_us, !open_.empty(), metrics);
 }
 
 uint32_t Service::RetryAfterSeconds() const {

@@ -27,6 +27,7 @@
 #include "server/openai_types.h"
 #include "server/prompt_encoder.h"
 #include "server/service_rate.h"
+#include "server/stall_watch.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -36,7 +37,7 @@ struct ServiceConfig {
   std::string model = "default";  // the id in answers and in /v1/models
   bool strict_model = false;      // requests for another model: 404; else they are answered
   RequestDefaults defaults;       // what /props shows of fields that a request leaves out
-  int64_t stall_us = 30'000'000;  // no step for so long with work open: not healthy
+  int64_t stall_us = 30'000'000;  // no progress for so long with work open: not healthy
   int64_t created_s = 0;          // of the model, in /v1/models
   std::function<void(std::string_view)> log;  // one line; any thread
 };
@@ -90,7 +91,7 @@ class Service {
   void Dispatch() noexcept;
   // Watches progress; to be called now and then with a monotonic time.
   void Tick(int64_t now_us);
-  bool stalled() const { return stalled_; }
+  bool stalled() const { return stall_.stalled(); }
   // What a request that found the queue full is told.
   uint32_t RetryAfterSeconds() const;
 
@@ -134,9 +135,7 @@ class Service {
   std::vector<std::shared_ptr<Generation>> touched_;  // has room for all of open_
   ServiceCounters counters_;
   uint64_t random_state_;
-  uint64_t steps_seen_ = 0;
-  int64_t progress_us_ = 0;
-  bool stalled_ = false;
+  StallWatch stall_;
   ServiceRate rate_;
   mutable uint64_t resident_bytes_ = 0;
   mutable int64_t resident_until_us_ = std::numeric_limits<int64_t>::min();
