@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/string_list.h"
 
 namespace kvrm {
 
@@ -37,11 +38,11 @@ struct TokenizerSpec {
   // token <0xNN> for each byte) by scores, or by merges where it has no scores; "gemma4", by merges
   // and with runs of line ends apart.
   std::string model;
-  std::string pre;                  // "gpt2" only: "smollm", "gpt-2", ...
-  std::vector<std::string> tokens;  // in the file's own form (GPT-2 byte characters for "gpt2")
-  std::vector<TokenType> types;     // [tokens]; empty = all normal
-  std::vector<std::string> merges;  // "left right", best first
-  std::vector<float> scores;        // [tokens]; "llama"
+  std::string pre;               // "gpt2" only: "smollm", "gpt-2", ...
+  StringList tokens;             // in the file's own form (GPT-2 byte characters for "gpt2")
+  std::vector<TokenType> types;  // [tokens]; empty = all normal
+  StringList merges;             // "left right", best first
+  std::vector<float> scores;     // [tokens]; "llama"
   TokenId bos = -1, eos = -1, eot = -1, unknown = -1, padding = -1;  // -1 = none
   std::vector<TokenId> ends;  // what else ends an answer, by generation_config.json
   bool add_bos = false, add_eos = false;

@@ -18,15 +18,17 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/string_list.h"
 #include "model/mapped_file.h"
 #include "tensor/dtype.h"
 
 namespace kvrm {
 
 // A metadata value. Integers of any width are widened (unsigned and signed apart); arrays are typed
-// vectors (integers and bools as int64). Strings are bytes: nothing says that they are UTF-8.
+// vectors (integers and bools as int64), strings one behind the other. Strings are bytes: nothing
+// says that they are UTF-8.
 struct GgufValue {
-  using Strings = std::vector<std::string>;
+  using Strings = StringList;
   std::variant<uint64_t, int64_t, double, bool, std::string, std::vector<int64_t>,
                std::vector<double>, Strings>
       data;
@@ -52,10 +54,10 @@ enum class ModelSource : uint8_t { kGguf, kSafetensors };
 class GgufFile {
  public:
   // Errors name the field or tensor, the value and the limit: wrong magic or version, counts and
-  // lengths past the file's end, duplicate keys or tensors, bad alignment, unknown tensor type,
-  // misaligned, overlapping or truncated tensors. Of a split model (NAME-00001-of-0000N.gguf) the
-  // first file is given and the others are found beside it. A folder is read as hubs have it
-  // (model/hub_folder.h).
+  // lengths past the file's end, arrays with 4 GiB of strings or more, duplicate keys or tensors,
+  // bad alignment, unknown tensor type, misaligned, overlapping or truncated tensors. Of a split
+  // model (NAME-00001-of-0000N.gguf) the first file is given and the others are found beside it. A
+  // folder is read as hubs have it (model/hub_folder.h).
   static Result<std::unique_ptr<const GgufFile>> Open(const std::string& path);
   // The same over bytes that outlive the result (tests, fuzzing). `name` stands in messages.
   static Result<std::unique_ptr<const GgufFile>> Parse(std::span<const std::byte> bytes,

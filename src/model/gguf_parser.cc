@@ -68,16 +68,22 @@ class Cursor {
     return value;
   }
 
-  Result<std::string> ReadString(std::string_view field, uint64_t min_bytes, uint64_t max_bytes) {
+  // Within the bytes.
+  Result<std::string_view> ReadText(std::string_view field, uint64_t min_bytes,
+                                    uint64_t max_bytes) {
     KVRM_ASSIGN_OR_RETURN(const uint64_t length, Read<uint64_t>(field));
     if (length < min_bytes || length > max_bytes) {
       return InvalidInput(std::string(field) + " has length " + Str(length) + ", must be " +
                           Str(min_bytes) + " to " + Str(max_bytes));
     }
     if (length > left()) return Truncated(length, field).error();
-    std::string text(reinterpret_cast<const char*>(bytes_.data() + position_), length);
+    const std::string_view text(reinterpret_cast<const char*>(bytes_.data() + position_), length);
     position_ += length;
     return text;
+  }
+  Result<std::string> ReadString(std::string_view field, uint64_t min_bytes, uint64_t max_bytes) {
+    KVRM_ASSIGN_OR_RETURN(const std::string_view text, ReadText(field, min_bytes, max_bytes));
+    return std::string(text);
   }
 
  private:
@@ -203,15 +209,7 @@ class Parser {
     }
     KVRM_ASSIGN_OR_RETURN(const uint64_t count, cursor_.Read<uint64_t>(items));
     KVRM_RETURN_IF_ERROR(CheckCount("length of " + items, count, MinItemBytes(type)));
-    if (type == ValueType::kString) {
-      GgufValue::Strings strings;
-      strings.reserve(count);
-      for (uint64_t i = 0; i < count; ++i) {
-        KVRM_ASSIGN_OR_RETURN(std::string text, cursor_.ReadString(items, 0, kNoLimit));
-        strings.push_back(std::move(text));
-      }
-      return GgufValue{std::move(strings)};
-    }
+    if (type == ValueType::kString) return ReadStrings(items, count);
     if (type == ValueType::kFloat32 || type == ValueType::kFloat64) {
       std::vector<double> values(count);
       for (double& v : values) {
@@ -223,6 +221,29 @@ class Parser {
     std::vector<int64_t> values(count);
     for (int64_t& v : values) KVRM_RETURN_IF_ERROR(ReadIntegerItem(items, type, &v));
     return GgufValue{std::move(values)};
+  }
+
+  // Twice over them: vocabularies are large, and what they take in memory is what they need.
+  Result<GgufValue> ReadStrings(const std::string& items, uint64_t count) {
+    const Cursor first = cursor_;
+    uint64_t text_bytes = 0;  // at most the file's
+    for (uint64_t i = 0; i < count; ++i) {
+      KVRM_ASSIGN_OR_RETURN(const std::string_view text, cursor_.ReadText(items, 0, kNoLimit));
+      text_bytes += text.size();
+    }
+    if (text_bytes > GgufValue::Strings::kMaxBytes) {
+      return Unsupported(items + " holds " + Str(text_bytes) +
+                         " bytes of strings, must be at most " +
+                         Str(GgufValue::Strings::kMaxBytes));
+    }
+    cursor_ = first;
+    GgufValue::Strings strings;
+    strings.reserve(count, text_bytes);
+    for (uint64_t i = 0; i < count; ++i) {
+      KVRM_ASSIGN_OR_RETURN(const std::string_view text, cursor_.ReadText(items, 0, kNoLimit));
+      strings.push_back(text);
+    }
+    return GgufValue{std::move(strings)};
   }
 
   Status ReadIntegerItem(const std::string& items, ValueType type, int64_t* out) {

@@ -1,6 +1,7 @@
 #include "model/gguf.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -338,6 +339,24 @@ TEST(B059, CountsAndLengthsPastTheFileAreRefusedBeforeMemoryIsTaken) {
        {"needs 4 bytes", "file has 48"}},
       {"key name too long", Header(0, 1).Put(huge).Data(64), {"key 0 has length"}},
   });
+}
+
+// A file of 4 GiB, of which nothing but its beginning is ever touched.
+TEST(B059, AnArrayWith4GiBOfStringsIsRefusedBeforeMemoryIsTaken) {
+  constexpr uint64_t kLength = uint64_t{1} << 32;
+  RawFile file = Header(0, 1).PutString("s").Put(kTypeArray).Put(kTypeString).Put<uint64_t>(1);
+  file.Put(kLength);
+  const size_t bytes = file.bytes().size() + kLength;
+  void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(at, MAP_FAILED);
+  std::memcpy(at, file.bytes().data(), file.bytes().size());
+  const auto parsed = GgufFile::Parse({static_cast<const std::byte*>(at), bytes}, "large");
+  ASSERT_FALSE(parsed.ok());
+  EXPECT_EQ(parsed.error().message,
+            "large: array of key 's' holds 4294967296 bytes of strings, must be at most "
+            "4294967295");
+  munmap(at, bytes);
 }
 
 // ---- B060: tiny files that are wrong in one field

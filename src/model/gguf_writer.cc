@@ -67,10 +67,10 @@ void GgufWriter::AddString(std::string_view key, std::string_view value) {
   PutString(value, &keys_);
 }
 
-void GgufWriter::AddStrings(std::string_view key, const std::vector<std::string>& values) {
+void GgufWriter::AddStrings(std::string_view key, const StringList& values) {
   ++num_keys_;
   PutArrayKey(key, kString, values.size(), &keys_);
-  for (const std::string& value : values) PutString(value, &keys_);
+  for (const std::string_view value : values) PutString(value, &keys_);
 }
 
 void GgufWriter::AddInt32s(std::string_view key, const std::vector<int32_t>& values) {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/string_list.h"
 #include "tensor/dtype.h"
 
 namespace kvrm {
@@ -18,7 +19,7 @@ class GgufWriter {
   void AddFloat32(std::string_view key, float value);
   void AddBool(std::string_view key, bool value);
   void AddString(std::string_view key, std::string_view value);
-  void AddStrings(std::string_view key, const std::vector<std::string>& values);
+  void AddStrings(std::string_view key, const StringList& values);
   void AddInt32s(std::string_view key, const std::vector<int32_t>& values);
 
   // `dims` innermost first; `blocks`: the tensor's bytes.

@@ -210,7 +210,7 @@ TEST(B063, ATokenizerWithMoreTokensThanTheEmbeddingHasRowsIsRefused) {
   LoadOptions options;
   options.tokenizer = ReadTokenizerSpec(*memory.file).value();
   const std::string rows = std::to_string(options.tokenizer->tokens.size());
-  for (int i = 0; i < 50; ++i) options.tokenizer->tokens.emplace_back("<extra>");
+  for (int i = 0; i < 50; ++i) options.tokenizer->tokens.push_back("<extra>");
   const auto model = Model::Load(*memory.file, options);
   ASSERT_FALSE(model.ok());
   EXPECT_NE(model.error().message.find("tokens, must be at most the " + rows +

@@ -143,10 +143,10 @@ class RandomModelWriter {
   }
 
   void WriteTokenizer() {
-    std::vector<std::string> tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
+    StringList tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
     std::vector<int32_t> types(kNumControl, /*control*/ 3);
     for (uint32_t byte = 0; byte < 256; ++byte) tokens.push_back(ByteCharacter(byte));
-    std::vector<std::string> merges;
+    StringList merges;
     AddMerges(&tokens, &merges);
     types.resize(tokens.size(), /*normal*/ 1);
     while (tokens.size() < spec_.vocab) {
@@ -170,7 +170,7 @@ class RandomModelWriter {
 
   // Some frequent beginnings, then every pair of small letters, as far as the vocabulary has room.
   // Each merge joins two tokens that are there already.
-  void AddMerges(std::vector<std::string>* tokens, std::vector<std::string>* merges) const {
+  void AddMerges(StringList* tokens, StringList* merges) const {
     const std::string space = ByteCharacter(' ');
     const auto add = [&](const std::string& left, const std::string& right) {
       if (tokens->size() >= spec_.vocab) return;

@@ -74,17 +74,18 @@ TEST(RandomModel, VocabularyHoldsEveryByteAndJoinsOnlyWhatItHolds) {
     const auto tokenizer = ReadTokenizerSpec(*memory.file);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
     EXPECT_EQ(tokenizer->tokens.size(), vocab);
-    const std::set<std::string> tokens(tokenizer->tokens.begin(), tokenizer->tokens.end());
+    const std::set<std::string_view> tokens(tokenizer->tokens.begin(), tokenizer->tokens.end());
     EXPECT_EQ(tokens.size(), vocab) << "a token stands twice";
     EXPECT_TRUE(tokens.contains("a"));
     EXPECT_TRUE(tokens.contains("\xC4\xA0")) << "the blank, as U+0120";
     EXPECT_TRUE(tokens.contains("\xC4\x8A")) << "the newline, as U+010A";
     EXPECT_TRUE(tokens.contains("\xC5\x83")) << "byte 0xAD, the last of all, as U+0143";
     EXPECT_EQ(tokenizer->tokens[3 + 'z'], "z");
-    std::set<std::string> known(tokenizer->tokens.begin() + 3, tokenizer->tokens.begin() + 259);
-    for (const std::string& merge : tokenizer->merges) {
+    std::set<std::string> known;
+    for (size_t i = 3; i < 259; ++i) known.emplace(tokenizer->tokens[i]);
+    for (const std::string_view merge : tokenizer->merges) {
       const size_t blank = merge.find(' ');
-      const std::string left = merge.substr(0, blank), right = merge.substr(blank + 1);
+      const std::string left(merge.substr(0, blank)), right(merge.substr(blank + 1));
       EXPECT_TRUE(known.contains(left) && known.contains(right)) << merge;
       EXPECT_TRUE(tokens.contains(left + right)) << merge;
       known.insert(left + right);

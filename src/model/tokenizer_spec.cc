@@ -39,7 +39,7 @@ class SpecReader {
   }
 
   // Absent: left empty.
-  Status ReadStrings(const char* key, std::vector<std::string>* out) {
+  Status ReadStrings(const char* key, StringList* out) {
     const GgufValue* value = file_.Find(key);
     if (value == nullptr) return Ok();
     const auto* strings = std::get_if<GgufValue::Strings>(&value->data);
@@ -76,6 +76,7 @@ class SpecReader {
                      "' has another type, must be an array of integers");
     }
     if (types->size() != spec_.tokens.size()) return Invalid(PerToken(kKey, types->size()));
+    spec_.types.reserve(types->size());
     for (size_t i = 0; i < types->size(); ++i) {
       const int64_t type = (*types)[i];
       if (type < static_cast<int64_t>(TokenType::kNormal) ||
@@ -98,6 +99,7 @@ class SpecReader {
                      "' has another type, must be an array of floats");
     }
     if (scores->size() != spec_.tokens.size()) return Invalid(PerToken(kKey, scores->size()));
+    spec_.scores.reserve(scores->size());
     for (size_t i = 0; i < scores->size(); ++i) {
       const double score = (*scores)[i];
       if (!(std::fabs(score) <= std::numeric_limits<float>::max())) {

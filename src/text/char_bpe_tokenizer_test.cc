@@ -79,8 +79,7 @@ TEST(CharBpe, OfEqualScoresTheLeftmostMergesFirst) {
   }
   EXPECT_EQ(PiecesOf(*MustCreate(spec), "abc"), (Strings{"abc"}));
   EXPECT_EQ(PiecesOf(*MustCreate(spec), "bcbab"), (Strings{"bc", "b", "ab"}));
-  spec.tokens[static_cast<size_t>(std::ranges::find(spec.tokens, "abc") - spec.tokens.begin())] =
-      "zzz";
+  testing::ReplaceToken(spec, "abc", "zzz");
   EXPECT_EQ(PiecesOf(*MustCreate(spec), "abc"), (Strings{"ab", "c"}));
 }
 
@@ -113,7 +112,7 @@ TEST(CharBpe, EqualsTheTextbookRuleOnRandomVocabulariesWithEqualScores) {
   for (int round = 0; round < 40; ++round) {
     TokenizerSpec spec;
     spec.model = "llama";
-    spec.tokens = letters;
+    spec.tokens = StringList(letters);
     spec.scores.assign(letters.size(), -100);
     std::map<std::string, float> scores;
     for (int i = 0; i < 40; ++i) {
@@ -168,7 +167,7 @@ TEST(CharBpe, WordsMergedOneByOneGiveTheIdsOfTheWholeText) {
   const auto by_words = MustCreate(MakeSmallCharVocabulary("gemma4"));
   TokenizerSpec spec = MakeSmallCharVocabulary("gemma4");
   // A token with a blank inside, which no merge makes: the text is merged as a whole.
-  spec.tokens.emplace_back("x\u2581x");
+  spec.tokens.push_back("x\u2581x");
   spec.types.push_back(TokenType::kNormal);
   spec.scores.push_back(-900);
   const auto as_a_whole = MustCreate(spec);
@@ -185,7 +184,7 @@ TEST(CharBpe, WordsMergedOneByOneGiveTheIdsOfTheWholeText) {
 
 TEST(CharBpe, RefusesABrokenVocabularyByName) {
   TokenizerSpec spec = MakeSmallCharVocabulary("llama");
-  spec.tokens[4] = "<0xZZ>";
+  testing::ReplaceToken(spec, "<0x01>", "<0xZZ>");
   auto refused = Tokenizer::Create(spec);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().message,

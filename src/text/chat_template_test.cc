@@ -269,7 +269,8 @@ TEST(ChatTemplate, WithoutADateThereIsNoClock) {
 TEST(EncodeChat, StartTokenComesOnceWhoeverAddsIt) {
   TokenizerSpec spec = testing::MakeSmallVocabulary("gpt-2");
   spec.add_bos = true;
-  spec.bos = static_cast<TokenId>(std::ranges::find(spec.tokens, "<s>") - spec.tokens.begin());
+  spec.bos = static_cast<TokenId>(std::ranges::find(spec.tokens, std::string_view("<s>")) -
+                                  spec.tokens.begin());
   const TokenId bos = spec.bos;
   const auto with_bos = Tokenizer::Create(spec);
   spec.add_bos = false;

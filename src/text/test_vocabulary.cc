@@ -91,12 +91,9 @@ class MetadataReader {
     const auto count = Read<uint64_t>();
     for (uint64_t i = 0; i < count; ++i) {
       if (type == kString) {
-        std::string text = ReadString();
-        if (key == "tokenizer.ggml.tokens") {
-          spec.tokens.push_back(std::move(text));
-        } else if (key == "tokenizer.ggml.merges") {
-          spec.merges.push_back(std::move(text));
-        }
+        const std::string text = ReadString();
+        if (key == "tokenizer.ggml.tokens") spec.tokens.push_back(text);
+        if (key == "tokenizer.ggml.merges") spec.merges.push_back(text);
       } else {
         const int64_t number = ReadNumber(type);
         if (key == "tokenizer.ggml.token_type") {
@@ -118,25 +115,25 @@ bool IsPrintableByte(uint32_t byte) {
 }
 
 // The 256 byte tokens, printable ones first: ids as GPT-2's and Qwen2's vocabularies have them.
-std::vector<std::string> ByteTokens() {
-  std::vector<std::string> tokens;
+StringList ByteTokens() {
+  StringList tokens;
   char32_t next = 0x100;
   for (const bool printable : {true, false}) {
     for (uint32_t byte = 0; byte < 256; ++byte) {
       if (IsPrintableByte(byte) != printable) continue;
       std::string token;
       AppendUtf8(printable ? char32_t{byte} : next++, token);
-      tokens.push_back(std::move(token));
+      tokens.push_back(token);
     }
   }
   return tokens;
 }
 
-void AddMerge(std::string merge, TokenizerSpec& spec) {
+void AddMerge(const std::string& merge, TokenizerSpec& spec) {
   std::string whole = merge;
   whole.erase(whole.find(' '), 1);
-  spec.tokens.push_back(std::move(whole));
-  spec.merges.push_back(std::move(merge));
+  spec.tokens.push_back(whole);
+  spec.merges.push_back(merge);
 }
 
 }  // namespace
@@ -165,7 +162,7 @@ TokenizerSpec ReadQwen2Tokenizer(const std::string& merges_path, const std::stri
   spec.types.resize(spec.tokens.size(), TokenType::kNormal);
   const boost::json::value facts = boost::json::parse(ReadFile(facts_path));
   for (const boost::json::value& added : facts.at("added_tokens").as_array()) {
-    spec.tokens.emplace_back(added.at("content").as_string());
+    spec.tokens.push_back(added.at("content").as_string());
     spec.types.push_back(added.at("special").as_bool() ? TokenType::kControl
                                                        : TokenType::kUserDefined);
   }
@@ -189,7 +186,7 @@ TokenizerSpec MakeSmallVocabulary(std::string pre) {
                                                        {"<tool>", TokenType::kUserDefined},
                                                        {"<tool_call>", TokenType::kUserDefined}};
   for (const auto& [text, type] : special) {
-    spec.tokens.emplace_back(text);
+    spec.tokens.push_back(text);
     spec.types.push_back(type);
   }
   spec.eos = static_cast<TokenId>(spec.tokens.size() - 4);
@@ -200,8 +197,8 @@ TokenizerSpec MakeSmallCharVocabulary(std::string model) {
   TokenizerSpec spec;
   spec.model = std::move(model);
   spec.add_space_prefix = spec.model == "llama";
-  const auto add = [&spec](std::string token, TokenType type) {
-    spec.tokens.push_back(std::move(token));
+  const auto add = [&spec](std::string_view token, TokenType type) {
+    spec.tokens.push_back(token);
     spec.types.push_back(type);
     // The later the worse, two by two the same; special tokens have 0, which is the best.
     const size_t pair = spec.tokens.size() / 2;
@@ -238,6 +235,12 @@ TokenizerSpec MakeSmallCharVocabulary(std::string model) {
   return spec;
 }
 
+void ReplaceToken(TokenizerSpec& spec, std::string_view token, std::string_view text) {
+  StringList tokens;
+  for (const std::string_view old : spec.tokens) tokens.push_back(old == token ? text : old);
+  spec.tokens = std::move(tokens);
+}
+
 std::vector<Vector> ReadVocabVectors(const std::string& path_without_suffix) {
   const std::string inputs = ReadFile(path_without_suffix + ".inp");
   std::istringstream outputs(ReadFile(path_without_suffix + ".out"));
@@ -270,7 +273,7 @@ std::vector<std::string> PiecesOf(const Tokenizer& tokenizer, std::string_view t
                                   SpecialTokens special) {
   std::vector<std::string> pieces;
   for (const TokenId id : tokenizer.Encode(text, special)) {
-    pieces.push_back(tokenizer.spec().tokens[static_cast<size_t>(id)]);
+    pieces.emplace_back(tokenizer.spec().tokens[static_cast<size_t>(id)]);
   }
   return pieces;
 }

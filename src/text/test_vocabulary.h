@@ -30,6 +30,9 @@ TokenizerSpec MakeSmallVocabulary(std::string pre);
 // user-defined <tool>. `model`: "llama" (scores) or "gemma4" (merges).
 TokenizerSpec MakeSmallCharVocabulary(std::string model);
 
+// Writes the token of that text otherwise.
+void ReplaceToken(TokenizerSpec& spec, std::string_view token, std::string_view text);
+
 // The tokens of `text` as they stand in the vocabulary.
 std::vector<std::string> PiecesOf(const Tokenizer& tokenizer, std::string_view text,
                                   SpecialTokens special = SpecialTokens::kParse);

@@ -48,6 +48,7 @@ class SpecReader {
     KVRM_RETURN_IF_ERROR(ReadMerges());
     KVRM_RETURN_IF_ERROR(ReadOptions());
     ReadStartToken(part("post_processor"));
+    spec_.tokens = StringList(tokens_);
     return std::move(spec_);
   }
 
@@ -76,11 +77,11 @@ class SpecReader {
       return hub::Invalid(name + ": id " + std::to_string(id) +
                           " leaves too many gaps, must be below " + std::to_string(max_size_));
     }
-    if (index >= spec_.tokens.size()) {
-      spec_.tokens.resize(index + 1);
+    if (index >= tokens_.size()) {
+      tokens_.resize(index + 1);
       spec_.types.resize(index + 1, TokenType::kUnused);
     }
-    spec_.tokens[index] = std::move(text);
+    tokens_[index] = std::move(text);
     spec_.types[index] = type;
     return Ok();
   }
@@ -96,13 +97,13 @@ class SpecReader {
       const std::string name = "model.vocab[\"" + ForMessage(entry.key()) + "\"]";
       KVRM_ASSIGN_OR_RETURN(const TokenId id, IdOf(entry.value(), name));
       const auto index = static_cast<size_t>(id);
-      if (index < spec_.tokens.size() && spec_.types[index] != TokenType::kUnused) {
+      if (index < tokens_.size() && spec_.types[index] != TokenType::kUnused) {
         return hub::Invalid(name + ": id " + std::to_string(id) + " is \"" +
-                            ForMessage(spec_.tokens[index]) + "\" already");
+                            ForMessage(tokens_[index]) + "\" already");
       }
       KVRM_RETURN_IF_ERROR(Place(id, std::string(entry.key()), TokenType::kNormal, name));
     }
-    if (spec_.tokens.empty()) return hub::Invalid("model.vocab is empty");
+    if (tokens_.empty()) return hub::Invalid("model.vocab is empty");
     return Ok();
   }
 
@@ -132,11 +133,11 @@ class SpecReader {
     if (whole_words)
       return hub::NotOffered(name + " \"" + ForMessage(text) + "\" with single_word");
     const auto index = static_cast<size_t>(id);
-    const bool taken = index < spec_.tokens.size() && spec_.types[index] != TokenType::kUnused &&
-                       spec_.tokens[index] != text;
+    const bool taken = index < tokens_.size() && spec_.types[index] != TokenType::kUnused &&
+                       tokens_[index] != text;
     if (taken) {
       return hub::Invalid(name + ": id " + std::to_string(id) + " is \"" +
-                          ForMessage(spec_.tokens[index]) + "\" already");
+                          ForMessage(tokens_[index]) + "\" already");
     }
     KVRM_RETURN_IF_ERROR(
         Place(id, text, special ? TokenType::kControl : TokenType::kUserDefined, name));
@@ -156,7 +157,7 @@ class SpecReader {
       const std::string name = "model.merges[" + std::to_string(i) + "]";
       const json::value& value = merges->get_array()[i];
       if (value.is_string()) {
-        spec_.merges.emplace_back(value.get_string());
+        spec_.merges.push_back(value.get_string());
         continue;
       }
       const bool pair = value.is_array() && value.get_array().size() == 2 &&
@@ -181,8 +182,8 @@ class SpecReader {
     if (by_characters && ignore_merges) return hub::NotOffered("ignore_merges without ByteLevel");
     if (!by_characters && byte_fallback) return hub::NotOffered("byte_fallback beside ByteLevel");
     if (byte_fallback) {
-      for (size_t i = 0; i < spec_.tokens.size(); ++i) {
-        if (IsByteToken(spec_.tokens[i])) spec_.types[i] = TokenType::kByte;
+      for (size_t i = 0; i < tokens_.size(); ++i) {
+        if (IsByteToken(tokens_[i])) spec_.types[i] = TokenType::kByte;
       }
     }
     if (!unknown.empty()) spec_.unknown = Find(unknown);
@@ -200,9 +201,8 @@ class SpecReader {
   }
 
   TokenId Find(std::string_view text) const {
-    const auto found = std::ranges::find(spec_.tokens, text);
-    return found == spec_.tokens.end() ? TokenId{-1}
-                                       : static_cast<TokenId>(found - spec_.tokens.begin());
+    const auto found = std::ranges::find(tokens_, text);
+    return found == tokens_.end() ? TokenId{-1} : static_cast<TokenId>(found - tokens_.begin());
   }
 
   // A template that begins with a special token puts it before each text.
@@ -228,6 +228,7 @@ class SpecReader {
   const json::object& root_;
   const json::object* model_ = nullptr;
   TokenizerSpec spec_;
+  std::vector<std::string> tokens_;  // of spec_, which come in any order
   size_t max_size_ = 0;
 };
 
@@ -288,6 +289,10 @@ Result<std::optional<std::string>> ReadIfThere(const std::filesystem::path& path
 }  // namespace
 
 Result<TokenizerSpec> ReadTokenizerJson(std::string_view text, std::string_view config) {
+  if (text.size() > StringList::kMaxBytes) {  // its tokens take no more bytes than it does
+    return InvalidInput("tokenizer.json: " + std::to_string(text.size()) +
+                        " bytes, must be at most " + std::to_string(StringList::kMaxBytes));
+  }
   KVRM_ASSIGN_OR_RETURN(const json::object root, ParseObject(text, "tokenizer.json"));
   KVRM_ASSIGN_OR_RETURN(TokenizerSpec spec, SpecReader(root).Run());
   if (!config.empty()) {

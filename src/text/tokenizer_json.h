@@ -12,9 +12,9 @@
 namespace kvrm {
 
 // `config`: the text of tokenizer_config.json, empty = none. Memory is bounded by the texts' size.
-// Errors: no JSON (or nested deeper than 32 levels), a field that is missing or of another type, an
-// id that is taken or out of range, a model, normalizer, pre-tokenizer or option that is not
-// offered.
+// Errors: 4 GiB or more, no JSON (or nested deeper than 32 levels), a field that is missing or of
+// another type, an id that is taken or out of range, a model, normalizer, pre-tokenizer or option
+// that is not offered.
 Result<TokenizerSpec> ReadTokenizerJson(std::string_view json, std::string_view config);
 
 // The files of `folder`: tokenizer.json; tokenizer_config.json and chat_template.jinja where they

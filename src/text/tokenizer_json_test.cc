@@ -1,6 +1,7 @@
 #include "text/tokenizer_json.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -174,6 +175,18 @@ TEST(TokenizerJson, EachBrokenFileIsRefusedByTheCheckItIsNamedAfter) {
     EXPECT_TRUE(IsValidUtf8(message));
   }
   EXPECT_EQ(files, std::set<std::string>{}) << "a file that no row of the table names";
+}
+
+// Nothing of it is ever touched.
+TEST(TokenizerJson, AFileOf4GiBIsRefusedBeforeItIsRead) {
+  constexpr size_t kBytes = size_t{1} << 32;
+  void* const at =
+      mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(at, MAP_FAILED);
+  const auto spec = ReadTokenizerJson({static_cast<const char*>(at), kBytes}, "");
+  ASSERT_FALSE(spec.ok());
+  EXPECT_EQ(spec.error().message, "tokenizer.json: 4294967296 bytes, must be at most 4294967295");
+  munmap(at, kBytes);
 }
 
 TEST(TokenizerJson, EachBrokenConfigIsRefusedByTheCheckItIsNamedAfter) {

@@ -205,7 +205,7 @@ TEST(B052, AUserDefinedMarkIsParsedOnlyWhereControlTokensAre) {
   for (const char* mark : {"<|USER_TOKEN|>", "<\uff5cUser\uff5c>", "<|turn>", "<turn|>",
                            "<start_of_turn>", "[INST]"}) {
     TokenizerSpec spec = MakeSmallVocabulary("command-r");
-    spec.tokens.emplace_back(mark);
+    spec.tokens.push_back(mark);
     spec.types.push_back(TokenType::kUserDefined);
     const auto tokenizer = MustCreate(std::move(spec));
     const TokenId id = IdOf(*tokenizer, mark);
@@ -233,9 +233,9 @@ TEST(Tokenizer, InvalidUtf8PassesThroughAsBytes) {
 
 TEST(Tokenizer, NoMergeMakesAControlToken) {
   TokenizerSpec spec = MakeSmallVocabulary("gpt-2");
-  spec.merges.emplace_back("< s>");
-  spec.merges.emplace_back("s >");
-  spec.tokens.emplace_back("s>");
+  spec.merges.push_back("< s>");
+  spec.merges.push_back("s >");
+  spec.tokens.push_back("s>");
   spec.types.push_back(TokenType::kNormal);
   const auto tokenizer = MustCreate(std::move(spec));
   EXPECT_EQ(tokenizer->Encode("<s>", SpecialTokens::kParse),
@@ -293,10 +293,10 @@ TEST(Tokenizer, RefusesTokensOfOver2048BytesOfAnyType) {
       TokenizerSpec spec = good;
       spec.types.resize(spec.tokens.size(), TokenType::kNormal);
       if (!spec.scores.empty()) spec.scores.push_back(-1000);
-      spec.tokens.emplace_back(2048, 'a');
+      spec.tokens.push_back(std::string(2048, 'a'));
       spec.types.push_back(type);
       EXPECT_TRUE(Tokenizer::Create(spec).ok()) << model;
-      spec.tokens.back() += 'a';
+      testing::ReplaceToken(spec, std::string(2048, 'a'), std::string(2049, 'a'));
       EXPECT_EQ(CreateError(spec), "tokenizer.ggml.tokens[" + std::to_string(good.tokens.size()) +
                                        "]: 2049 bytes; at most 2048 are allowed");
     }
@@ -309,13 +309,13 @@ TEST(Tokenizer, RefusesMergesThatNameNoToken) {
   const std::string field = "tokenizer.ggml.merges[" + std::to_string(at) + "]: ";
   for (const char* merge : {"x y", "zz a", "a zz"}) {
     spec.merges.resize(at);
-    spec.merges.emplace_back(merge);
+    spec.merges.push_back(merge);
     EXPECT_EQ(CreateError(spec),
               field + "\"" + merge + "\": a part or the whole is no token of the vocabulary");
   }
   for (const char* merge : {"", " ", "ab", "a ", " a"}) {
     spec.merges.resize(at);
-    spec.merges.emplace_back(merge);
+    spec.merges.push_back(merge);
     EXPECT_EQ(CreateError(spec),
               field + "\"" + merge + "\" is not two tokens with a blank between them");
   }
@@ -338,7 +338,7 @@ TEST(Tokenizer, ThreadsShareOneTokenizer) {
 
 TEST(Tokenizer, BytesWithoutATokenVanish) {
   TokenizerSpec spec = MakeSmallVocabulary("gpt-2");
-  *std::ranges::find(spec.tokens, "!") = "unreachable";
+  testing::ReplaceToken(spec, "!", "unreachable");
   const auto tokenizer = MustCreate(std::move(spec));
   EXPECT_EQ(tokenizer->Decode(tokenizer->Encode("a! b!?", SpecialTokens::kAsText)), "a b?");
   EXPECT_TRUE(tokenizer->Encode("!!!", SpecialTokens::kAsText).empty());

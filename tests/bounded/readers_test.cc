@@ -9,13 +9,16 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/counted_new.h"
+#include "base/string_list.h"
 #include "hub/repo.h"
 #include "model/config.h"
 #include "model/describe.h"
 #include "model/generation_defaults.h"
 #include "model/gguf.h"
+#include "model/gguf_writer.h"
 #include "model/hub_config.h"
 #include "model/safetensors.h"
 #include "model/safetensors_index.h"
@@ -81,6 +84,32 @@ TEST(Readers, TakeMemoryInProportionToTheFileWhateverItClaims) {
     }
     EXPECT_GE(files, 5u) << reader.corpus;
   }
+}
+
+// While a model is loaded its vocabulary is held twice, by the file and by the tokenizer's
+// specification, beside the weights; a std::string each would take three to five times as much.
+TEST(Readers, AVocabularyTakesNoMoreMemoryThanItTakesOfItsFile) {
+  constexpr uint64_t kBeside = uint64_t{16} << 10;
+  StringList tokens, merges;
+  for (int i = 0; i < 100'000; ++i) {
+    tokens.push_back(std::string(1 + i % 21, 't') + std::to_string(i));
+    merges.push_back("t " + std::to_string(i));
+  }
+  GgufWriter writer;
+  writer.AddString("tokenizer.ggml.model", "gpt2");
+  writer.AddStrings("tokenizer.ggml.tokens", tokens);
+  writer.AddStrings("tokenizer.ggml.merges", merges);
+  const std::vector<std::byte> bytes = writer.Finish();
+  uint64_t before = testing::AllocatedBytes();
+  const auto file = GgufFile::Parse(bytes, "file");
+  EXPECT_LE(testing::AllocatedBytes() - before, bytes.size() + kBeside);
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  before = testing::AllocatedBytes();
+  const auto spec = ReadTokenizerSpec(**file);
+  EXPECT_LE(testing::AllocatedBytes() - before, bytes.size() + kBeside);
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  EXPECT_EQ(spec->tokens, tokens);
+  EXPECT_EQ(spec->merges, merges);
 }
 
 // The law's own test: what believes a count is seen.
