@@ -1,11 +1,10 @@
 // One broken file a check, named after it; the fuzz targets begin with them.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <span>
+#include <string>
 
+#include "base/broken_corpus.h"
 #include "model/generation_defaults.h"
 #include "model/hub_config.h"
 #include "model/safetensors.h"
@@ -14,13 +13,7 @@
 namespace kvrm {
 namespace {
 
-namespace fs = std::filesystem;
-
-struct BrokenFolderFile {
-  const char* name;
-  const char* message;  // a part of it
-};
-constexpr BrokenFolderFile kBrokenFiles[] = {
+constexpr testing::BrokenFile kBrokenFolderFiles[] = {
     {"no_header.safetensors", "has no header"},
     {"header_past_the_end.safetensors", "header has 3 bytes, the file 10 in all"},
     {"header_past_2_63.safetensors", "header has 18446744073709551615 bytes"},
@@ -90,37 +83,19 @@ constexpr BrokenFolderFile kBrokenFiles[] = {
     {"rope_llama3_without_bands.config.json", "RoPE scaling llama3 needs low_freq_factor"},
 };
 
-fs::path BrokenFolder() { return fs::path(KVRM_SOURCE_DIR) / "tests/fuzz/safetensors/broken"; }
-
-// What the reader of such a file says; "" = it takes it.
-std::string Refusal(const std::string& name, const std::string& text) {
+// What the reader of a file of such a name says.
+std::string RefusalOfFolderFile(const std::string& name, const std::string& text) {
   const auto message = [](const auto& result) { return result.ok() ? "" : result.error().message; };
-  if (name.ends_with(".safetensors")) {
-    return message(ParseSafetensors(std::as_bytes(std::span(text.data(), text.size()))));
-  }
+  if (name.ends_with(".safetensors"))
+    return message(ParseSafetensors(std::as_bytes(std::span(text))));
   if (name.ends_with(".index.json")) return message(ParseSafetensorsIndex(text));
   if (name.ends_with(".generation_config.json")) return message(ReadHubGeneration(text));
   return message(ReadHubConfig(text, "broken"));
 }
 
 TEST(BrokenFolder, EachFileIsRefusedByTheCheckThatItIsNamedAfter) {
-  for (const BrokenFolderFile& broken : kBrokenFiles) {
-    std::ifstream file(BrokenFolder() / broken.name, std::ios::binary);
-    ASSERT_TRUE(file.is_open()) << broken.name;
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    const std::string refusal = Refusal(broken.name, text);
-    EXPECT_NE(refusal.find(broken.message), std::string::npos) << broken.name << ": " << refusal;
-    EXPECT_EQ(refusal.find('\n'), std::string::npos) << broken.name;
-  }
-}
-
-TEST(BrokenFolder, NoFileOfTheCorpusIsLeftOut) {
-  for (const auto& entry : fs::directory_iterator(BrokenFolder())) {
-    const std::string name = entry.path().filename().string();
-    EXPECT_TRUE(std::any_of(std::begin(kBrokenFiles), std::end(kBrokenFiles),
-                            [&](const BrokenFolderFile& broken) { return broken.name == name; }))
-        << name;
-  }
+  testing::ExpectEachRefusedByItsCheck("safetensors/broken", "", kBrokenFolderFiles,
+                                       RefusalOfFolderFile);
 }
 
 }  // namespace

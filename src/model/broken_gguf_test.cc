@@ -2,25 +2,17 @@
 // tools/oracle/broken_gguf.py writes them.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <set>
+#include <span>
 #include <string>
 
+#include "base/broken_corpus.h"
 #include "model/config.h"
 #include "model/gguf.h"
 
 namespace kvrm {
 namespace {
 
-namespace fs = std::filesystem;
-
-struct BrokenFile {
-  const char* name;
-  const char* message;  // a part of it
-};
-constexpr BrokenFile kBroken[] = {
+constexpr testing::BrokenFile kBrokenGgufs[] = {
     {"magic_cut_off.gguf", "truncated at magic"},
     {"magic_of_another_format.gguf", "must be 'GGUF': not a GGUF file"},
     {"version_cut_off.gguf", "truncated at version"},
@@ -133,15 +125,10 @@ constexpr BrokenFile kBroken[] = {
     {"flag_no_bool.tokenizer.gguf", "key 'tokenizer.ggml.add_bos_token' has another type"},
 };
 
-fs::path BrokenGgufs() { return fs::path(KVRM_SOURCE_DIR) / "tests/fuzz/gguf"; }
-
-// What the reader of such a file says; "" = it takes it.
-std::string Refusal(const fs::path& path) {
+// What the reader that a file's name ends with says of it.
+std::string RefusalOfGguf(const std::string& name, const std::string& bytes) {
   const auto message = [](const auto& result) { return result.ok() ? "" : result.error().message; };
-  std::ifstream in(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  const auto file = GgufFile::Parse(std::as_bytes(std::span(text)), "broken");
-  const std::string name = path.filename().string();
+  const auto file = GgufFile::Parse(std::as_bytes(std::span(bytes)), "broken");
   const bool of_config = name.ends_with(".config.gguf");
   const bool of_tokenizer = name.ends_with(".tokenizer.gguf");
   if (!of_config && !of_tokenizer) return message(file);
@@ -151,24 +138,16 @@ std::string Refusal(const fs::path& path) {
 }
 
 TEST(BrokenGguf, EachFileIsRefusedByTheCheckThatItIsNamedAfter) {
-  std::set<std::string> files;
-  for (const auto& entry : fs::directory_iterator(BrokenGgufs() / "broken")) {
-    files.insert(entry.path().filename());
-  }
-  for (const BrokenFile& broken : kBroken) {
-    EXPECT_EQ(files.erase(broken.name), 1u) << broken.name;
-    const std::string refusal = Refusal(BrokenGgufs() / "broken" / broken.name);
-    EXPECT_TRUE(refusal.starts_with("broken: ")) << broken.name << ": " << refusal;
-    EXPECT_NE(refusal.find(broken.message), std::string::npos) << broken.name << ": " << refusal;
-    EXPECT_EQ(refusal.find('\n'), std::string::npos) << broken.name;
-  }
-  EXPECT_EQ(files, std::set<std::string>{}) << "a file that no row of the table names";
+  testing::ExpectEachRefusedByItsCheck(
+      "gguf/broken", "", kBrokenGgufs, [](const std::string& name, const std::string& bytes) {
+        const std::string refusal = RefusalOfGguf(name, bytes);
+        EXPECT_TRUE(refusal.starts_with("broken: ")) << name << ": " << refusal;
+        return refusal;
+      });
 }
 
 TEST(BrokenGguf, WithNothingWrongTheModelIsTaken) {
-  std::ifstream in(BrokenGgufs() / "minimal.gguf", std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  const auto file = GgufFile::Parse(std::as_bytes(std::span(text)), "minimal");
+  const auto file = GgufFile::Open(std::string(KVRM_SOURCE_DIR) + "/tests/fuzz/gguf/minimal.gguf");
   ASSERT_TRUE(file.ok()) << file.error().message;
   const auto config = ReadConfig(**file);
   ASSERT_TRUE(config.ok()) << config.error().message;

@@ -1,24 +1,18 @@
 // One broken source a check, named after it; the fuzz target begins with them.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <set>
+#include <algorithm>
 #include <string>
 
-#include "base/test_data.h"
+#include "base/broken_corpus.h"
 #include "text/chat_template.h"
-#include "text/test_vocabulary.h"
 #include "text/text_stream.h"
 
 namespace kvrm {
 namespace {
 
-struct BrokenTemplate {
-  const char* name;  // of the file, after the check that refuses it
-  const char* message;
-};
-
-constexpr BrokenTemplate kBrokenTemplates[] = {
+// Their messages behind the place.
+constexpr testing::BrokenFile kBrokenTemplates[] = {
     {"output_without_end", "{{ without }}"},
     {"tag_without_end", "{% without %}"},
     {"comment_without_end", "{# without #}"},
@@ -90,22 +84,18 @@ constexpr BrokenTemplate kBrokenTemplates[] = {
 };
 
 TEST(BrokenTemplate, EachSourceIsRefusedByTheCheckItIsNamedAfter) {
-  const std::filesystem::path folder =
-      std::filesystem::path(KVRM_SOURCE_DIR) / "tests/fuzz/template/broken";
-  std::set<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    files.insert(entry.path().stem());
-  }
-  for (const BrokenTemplate& broken : kBrokenTemplates) {
-    EXPECT_EQ(files.erase(broken.name), 1u) << broken.name;
-    const auto parsed =
-        ChatTemplate::Parse(testing::ReadFile(folder / (std::string(broken.name) + ".jinja")));
-    ASSERT_FALSE(parsed.ok()) << broken.name;
-    EXPECT_EQ(parsed.error().message, std::string("chat template, line 1: ") + broken.message)
-        << broken.name;
-    EXPECT_TRUE(IsValidUtf8(parsed.error().message));
-  }
-  EXPECT_EQ(files, std::set<std::string>{}) << "a file that no row of the table names";
+  testing::ExpectEachRefusedByItsCheck(
+      "template/broken", ".jinja", kBrokenTemplates,
+      [](const std::string& name, const std::string& source) -> std::string {
+        const auto parsed = ChatTemplate::Parse(source);
+        if (parsed.ok()) return "";
+        const std::string& message = parsed.error().message;
+        const std::string place = "chat template, line 1: ";
+        EXPECT_TRUE(message.starts_with(place)) << name << ": " << message;
+        EXPECT_TRUE(IsValidUtf8(message)) << name;
+        return message.substr(std::min(place.size(), message.size()));
+      },
+      testing::Said::kAll);
 }
 
 }  // namespace

@@ -2,26 +2,15 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <set>
 #include <string>
 
-#include "base/test_data.h"
+#include "base/broken_corpus.h"
 #include "text/test_vocabulary.h"
 
 namespace kvrm {
 namespace {
 
-std::filesystem::path Corpus() {
-  return std::filesystem::path(KVRM_SOURCE_DIR) / "tests/fuzz/conversation";
-}
-
-struct BrokenConversation {
-  const char* name;  // of the file, after the check that refuses it
-  const char* message;
-};
-
-constexpr BrokenConversation kBrokenConversations[] = {
+constexpr testing::BrokenFile kBrokenConversations[] = {
     {"no_json", "conversation: no JSON (incomplete"},
     {"text_after_its_end", "conversation: no JSON (text after its end"},
     {"nested_too_deep", "conversation: no JSON (too deep"},
@@ -34,23 +23,17 @@ constexpr BrokenConversation kBrokenConversations[] = {
 };
 
 TEST(Conversation, EachBrokenFileIsRefusedByTheCheckItIsNamedAfter) {
-  std::set<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(Corpus() / "broken")) {
-    files.insert(entry.path().stem());
-  }
-  for (const BrokenConversation& broken : kBrokenConversations) {
-    EXPECT_EQ(files.erase(broken.name), 1u) << broken.name;
-    const auto conversation = ParseConversation(
-        testing::ReadFile(Corpus() / "broken" / (std::string(broken.name) + ".json")));
-    ASSERT_FALSE(conversation.ok()) << broken.name;
-    EXPECT_NE(conversation.error().message.find(broken.message), std::string::npos)
-        << broken.name << ": " << conversation.error().message;
-  }
-  EXPECT_EQ(files, std::set<std::string>{}) << "a file that no row of the table names";
+  testing::ExpectEachRefusedByItsCheck(
+      "conversation/broken", ".json", kBrokenConversations,
+      [](const std::string&, const std::string& text) -> std::string {
+        const auto conversation = ParseConversation(text);
+        return conversation.ok() ? "" : conversation.error().message;
+      });
 }
 
 TEST(Conversation, FieldsReachTheTemplateAsTheyAre) {
-  const auto read = ParseConversation(testing::ReadFile(Corpus() / "tools_and_parts.json"));
+  const auto read = ParseConversation(testing::ReadFile(
+      std::string(KVRM_SOURCE_DIR) + "/tests/fuzz/conversation/tools_and_parts.json"));
   ASSERT_TRUE(read.ok()) << read.error().message;
   ASSERT_EQ(read->messages.size(), 2u);
   EXPECT_FALSE(read->messages[0].has_content) << "parts are no text";

@@ -5,11 +5,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
-#include <set>
 #include <string>
 #include <vector>
 
+#include "base/broken_corpus.h"
 #include "base/test_data.h"
 #include "text/test_vocabulary.h"
 #include "text/text_stream.h"
@@ -21,9 +20,6 @@ namespace {
 using testing::PiecesOf;
 
 std::string GoodDir() { return testing::ProjectDataDir() + "/tokenizer_json"; }
-std::string BrokenDir() {
-  return std::string(KVRM_SOURCE_DIR) + "/tests/fuzz/tokenizer_json/broken";
-}
 
 std::unique_ptr<const Tokenizer> MustOpen(const std::string& name, std::string_view config = "") {
   auto spec = ReadTokenizerJson(testing::ReadFile(GoodDir() + "/" + name + ".json"), config);
@@ -101,12 +97,7 @@ TEST(TokenizerJson, AFolderIsReadWithWhatLiesBesideTheTokenizer) {
   std::filesystem::remove_all(folder);
 }
 
-struct Broken {
-  const char* name;  // of the file, after the check that refuses it
-  const char* message;
-};
-
-constexpr Broken kBroken[] = {
+constexpr testing::BrokenFile kBrokenTokenizers[] = {
     {"added_flag_no_boolean", "special is no boolean"},
     {"added_id_gap", "added_tokens[0]: id 9000 leaves too many gaps, must be below 1032"},
     {"added_id_taken", "added_tokens[0]: id 1 is \"b\" already"},
@@ -159,22 +150,18 @@ constexpr Broken kBroken[] = {
 };
 
 TEST(TokenizerJson, EachBrokenFileIsRefusedByTheCheckItIsNamedAfter) {
-  std::set<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(BrokenDir())) {
-    if (entry.is_regular_file()) files.insert(entry.path().stem());
-  }
-  for (const Broken& broken : kBroken) {
-    EXPECT_EQ(files.erase(broken.name), 1u) << broken.name;
-    auto spec = ReadTokenizerJson(testing::ReadFile(BrokenDir() + "/" + broken.name + ".json"), "");
-    std::string message = spec.ok() ? "" : spec.error().message;
-    if (spec.ok()) {
-      const auto tokenizer = Tokenizer::Create(std::move(spec).value());
-      if (!tokenizer.ok()) message = tokenizer.error().message;
-    }
-    EXPECT_NE(message.find(broken.message), std::string::npos) << broken.name << ": " << message;
-    EXPECT_TRUE(IsValidUtf8(message));
-  }
-  EXPECT_EQ(files, std::set<std::string>{}) << "a file that no row of the table names";
+  testing::ExpectEachRefusedByItsCheck(
+      "tokenizer_json/broken", ".json", kBrokenTokenizers,
+      [](const std::string& name, const std::string& text) {
+        auto spec = ReadTokenizerJson(text, "");
+        std::string message = spec.ok() ? "" : spec.error().message;
+        if (spec.ok()) {
+          const auto tokenizer = Tokenizer::Create(std::move(spec).value());
+          if (!tokenizer.ok()) message = tokenizer.error().message;
+        }
+        EXPECT_TRUE(IsValidUtf8(message)) << name;
+        return message;
+      });
 }
 
 // Nothing of it is ever touched.
@@ -189,21 +176,20 @@ TEST(TokenizerJson, AFileOf4GiBIsRefusedBeforeItIsRead) {
   munmap(at, kBytes);
 }
 
+constexpr testing::BrokenFile kBrokenTokenizerConfigs[] = {
+    {"no_json", "tokenizer_config.json: no JSON (incomplete"},
+    {"no_object", "tokenizer_config.json: no object"},
+    {"flag_no_boolean", "add_bos_token is no boolean"},
+};
+
 TEST(TokenizerJson, EachBrokenConfigIsRefusedByTheCheckItIsNamedAfter) {
   const std::string good = testing::ReadFile(GoodDir() + "/good_byte_level.json");
-  std::map<std::string, std::string> messages = {
-      {"no_json", "tokenizer_config.json: no JSON (incomplete"},
-      {"no_object", "tokenizer_config.json: no object"},
-      {"flag_no_boolean", "add_bos_token is no boolean"}};
-  for (const auto& entry : std::filesystem::directory_iterator(BrokenDir() + "/config")) {
-    const std::string name = entry.path().stem();
-    const auto spec = ReadTokenizerJson(good, testing::ReadFile(entry.path()));
-    ASSERT_FALSE(spec.ok()) << name;
-    EXPECT_NE(spec.error().message.find(messages.at(name)), std::string::npos)
-        << name << ": " << spec.error().message;
-    messages.erase(name);
-  }
-  EXPECT_TRUE(messages.empty());
+  testing::ExpectEachRefusedByItsCheck(
+      "tokenizer_json/broken/config", ".json", kBrokenTokenizerConfigs,
+      [&](const std::string&, const std::string& text) -> std::string {
+        const auto spec = ReadTokenizerJson(good, text);
+        return spec.ok() ? "" : spec.error().message;
+      });
 }
 
 }  // namespace
