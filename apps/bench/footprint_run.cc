@@ -1,6 +1,5 @@
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -11,7 +10,6 @@
 #include "bench/machine.h"
 #include "bench/quiet_gate.h"
 #include "bench/result.h"
-#include "bench/statistics.h"
 #include "bench/subprocess.h"
 #include "bench/tail/piped_engine.h"
 #include "bench/tail/server_process.h"
@@ -25,12 +23,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kReadyWithinS = 120;
 constexpr auto kAskAgain = std::chrono::milliseconds(2);
-
-struct Figure {
-  Contender contender;
-  std::vector<double> samples;
-  double median() const { return Summarize(samples).median; }
-};
 
 double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -88,21 +80,19 @@ class PairRun {
   // The pair as it is kept; empty: none of the rivals' settings ran.
   Result<json::object> Run(int64_t rounds) {
     std::fprintf(stderr, "%s: %s\n", row_.name.c_str(), pair_.name.c_str());
-    Screen();
+    ScreenRivals();
     if (rivals_.empty()) return json::object();
-    Figure own{pair_.own, {}};
+    Measured own{pair_.own, {}, {}};
     for (int64_t round = 0; round < rounds; ++round) {
       KVRM_RETURN_IF_ERROR(Take(own, pair_.own.command));
-      for (Figure& rival : rivals_) KVRM_RETURN_IF_ERROR(Take(rival, rival.contender.command));
+      for (Measured& rival : rivals_) KVRM_RETURN_IF_ERROR(Take(rival, rival.contender.command));
     }
-    std::sort(rivals_.begin(), rivals_.end(), Less);
+    SortByMedian(Best::kLeast, rivals_);
     return Json(own, rivals_[0]);
   }
 
  private:
-  static bool Less(const Figure& a, const Figure& b) { return a.median() < b.median(); }
-
-  Status Take(Figure& figure, const std::vector<std::string>& command) {
+  Status Take(Measured& figure, const std::vector<std::string>& command) {
     const bool ready = row_.kind == FootprintKind::kReady;
     KVRM_ASSIGN_OR_RETURN(const double sample, ready ? SecondsToReady(figure.contender)
                                                      : PeakBytes(figure.contender, command));
@@ -112,22 +102,17 @@ class PairRun {
     return Ok();
   }
 
-  void Screen() {
-    for (const Contender& contender : pair_.rivals) {
-      Figure figure{contender, {}};
-      if (const Status ran = Take(figure, contender.screening); !ran.ok()) {
-        std::fprintf(stderr, "  left out: %s\n", ran.error().message.c_str());
-        continue;
-      }
-      screened_[contender.name] = figure.samples[0];
-      rivals_.push_back(std::move(figure));
-    }
-    std::sort(rivals_.begin(), rivals_.end(), Less);
-    rivals_.resize(std::min(rivals_.size(), kFinalists));
-    for (Figure& rival : rivals_) rival.samples.clear();
+  void ScreenRivals() {
+    rivals_ =
+        Screen(pair_.rivals, [this](Measured& rival, const std::vector<std::string>& command) {
+          return Take(rival, command);
+        });
+    for (const Measured& rival : rivals_) screened_[rival.contender.name] = rival.samples[0];
+    KeepFinalists(Best::kLeast, rivals_);
+    for (Measured& rival : rivals_) rival.samples.clear();
   }
 
-  json::object Json(const Figure& own, const Figure& best) const {
+  json::object Json(const Measured& own, const Measured& best) const {
     const FootprintGoal& goal = pair_.goal;
     const double share = own.median() / best.median();
     return {{"rivals", pair_.name},
@@ -144,7 +129,7 @@ class PairRun {
 
   const FootprintRow& row_;
   const FootprintPair pair_;
-  std::vector<Figure> rivals_;
+  std::vector<Measured> rivals_;
   json::object screened_;
 };
 

@@ -104,6 +104,30 @@ TEST(Footprint, AGoalHoldsBothTheShareAndOurOwnFigure) {
   EXPECT_STREQ(FootprintVerdict({0.2, 0, 0, 0}, 1, 0.1), "met") << "a row without a goal";
 }
 
+TEST(Screening, LeavesOutWhatFailsAndKeepsTheBest) {
+  std::vector<Contender> contenders(4);
+  for (size_t i = 0; i < contenders.size(); ++i) {
+    contenders[i].screening = {std::vector<std::string>{"30", "10", "fails", "20"}[i]};
+  }
+  const auto samples_of = [](const std::vector<Measured>& screened) {
+    std::vector<double> samples;
+    for (const Measured& one : screened) samples.push_back(one.samples.at(0));
+    return samples;
+  };
+  std::vector<Measured> screened =
+      Screen(contenders, [](Measured& one, const std::vector<std::string>& command) -> Status {
+        if (command[0] == "fails") return InvalidInput("it fails");
+        one.samples.push_back(std::stod(command[0]));
+        return Ok();
+      });
+  EXPECT_EQ(samples_of(screened), (std::vector<double>{30, 10, 20}));
+  std::vector<Measured> least = screened;
+  KeepFinalists(Best::kMost, screened);
+  EXPECT_EQ(samples_of(screened), (std::vector<double>{30, 20}));
+  KeepFinalists(Best::kLeast, least);
+  EXPECT_EQ(samples_of(least), (std::vector<double>{10, 20}));
+}
+
 TEST(RunMeasuredProgram, TellsTheProgramsOwnPeakAndNotItsParents) {
   constexpr size_t kMib = size_t{1} << 20;
   {

@@ -22,27 +22,17 @@ Status RunOnce(Measured& measured, const std::vector<std::string>& command) {
   if (!rate.ok()) {
     return InvalidInput("'" + CommandLine(command) + "': " + rate.error().message);
   }
-  measured.tokens_per_s.push_back(*rate);
+  measured.samples.push_back(*rate);
   std::fprintf(stderr, "  %-32s %9.1f t/s\n", measured.contender.name.c_str(), *rate);
   return Ok();
 }
 
-bool Faster(const Measured& a, const Measured& b) { return a.median() > b.median(); }
-
-// Runs each once. A setting that fails (a file type that a build cannot run) is left out with a
-// note.
-std::vector<Measured> RunScreening(const std::vector<Contender>& contenders, RowResult& result) {
-  std::vector<Measured> measured;
-  for (const Contender& contender : contenders) {
-    Measured one{contender, {}, {}};
-    if (const Status ran = RunOnce(one, contender.screening); !ran.ok()) {
-      std::fprintf(stderr, "  left out: %s\n", ran.error().message.c_str());
-      continue;
-    }
-    result.screened.emplace_back(contender.name, one.tokens_per_s[0]);
-    measured.push_back(std::move(one));
+std::vector<Measured> ScreenRow(const std::vector<Contender>& contenders, RowResult& result) {
+  std::vector<Measured> screened = Screen(contenders, RunOnce);
+  for (const Measured& one : screened) {
+    result.screened.emplace_back(one.contender.name, one.samples[0]);
   }
-  return measured;
+  return screened;
 }
 
 class Screening {
@@ -57,7 +47,7 @@ class Screening {
       if (contender.family == family) of_family.push_back(contender);
     }
     std::vector<Measured> counted;
-    for (Measured& one : RunScreening(of_family, result_)) {
+    for (Measured& one : ScreenRow(of_family, result_)) {
       if (Counts(one.contender)) {
         counted.push_back(std::move(one));
       } else if (one.median() > found.uncounted_tokens_per_s) {
@@ -65,11 +55,10 @@ class Screening {
         found.uncounted_tokens_per_s = one.median();
       }
     }
-    std::sort(counted.begin(), counted.end(), Faster);
-    counted.resize(std::min(counted.size(), kFinalists));
+    KeepFinalists(Best::kMost, counted);
     TryOneThread(counted);
     for (Measured& one : counted) {
-      one.tokens_per_s.clear();
+      one.samples.clear();
       found.finalists.push_back(std::move(one));
     }
     return found;
@@ -86,9 +75,8 @@ class Screening {
     if (setting_.threads == 1) return;
     std::vector<Contender> alone;
     for (const Measured& one : counted) alone.push_back(WithThreads(one.contender, 1));
-    for (Measured& one : RunScreening(alone, result_)) counted.push_back(std::move(one));
-    std::sort(counted.begin(), counted.end(), Faster);
-    counted.resize(std::min(counted.size(), kFinalists));
+    for (Measured& one : ScreenRow(alone, result_)) counted.push_back(std::move(one));
+    KeepFinalists(Best::kMost, counted);
   }
 
   const VersusSetting& setting_;
@@ -163,9 +151,9 @@ Status RunRounds(const VersusSetting& setting, RowResult& result) {
     }
   }
   result.others_percent = gate.OthersPercent();
-  std::sort(result.own.begin(), result.own.end(), Faster);
+  SortByMedian(Best::kMost, result.own);
   for (FamilyResult& family : result.families) {
-    std::sort(family.finalists.begin(), family.finalists.end(), Faster);
+    SortByMedian(Best::kMost, family.finalists);
     if (family.family != Family::kLlama) continue;  // what the others read is not known
     family.floor = PeerFloor(result, family.finalists[0], setting.threads);
   }
@@ -173,7 +161,7 @@ Status RunRounds(const VersusSetting& setting, RowResult& result) {
 }
 
 json::object MeasuredJson(const Measured& measured) {
-  return SettingJson(measured.contender, measured.tokens_per_s);
+  return SettingJson(measured.contender, measured.samples);
 }
 
 json::object FamilyJson(const RowResult& result, const FamilyResult& family) {
@@ -200,7 +188,31 @@ json::object SettingJson(const Contender& contender, const std::vector<double>& 
           {"samples", json::array(samples.begin(), samples.end())}};
 }
 
-double Measured::median() const { return Summarize(tokens_per_s).median; }
+double Measured::median() const { return Summarize(samples).median; }
+
+void SortByMedian(Best best, std::vector<Measured>& measured) {
+  std::sort(measured.begin(), measured.end(), [best](const Measured& a, const Measured& b) {
+    return best == Best::kMost ? a.median() > b.median() : a.median() < b.median();
+  });
+}
+
+std::vector<Measured> Screen(const std::vector<Contender>& contenders, const RunSetting& run) {
+  std::vector<Measured> screened;
+  for (const Contender& contender : contenders) {
+    Measured one{contender, {}, {}};
+    if (const Status ran = run(one, contender.screening); !ran.ok()) {
+      std::fprintf(stderr, "  left out: %s\n", ran.error().message.c_str());
+      continue;
+    }
+    screened.push_back(std::move(one));
+  }
+  return screened;
+}
+
+void KeepFinalists(Best best, std::vector<Measured>& screened) {
+  SortByMedian(best, screened);
+  screened.resize(std::min(screened.size(), kFinalists));
+}
 
 Result<RowResult> RunRow(const ComparisonRow& row, const VersusSetting& setting,
                          Finalists& finalists) {

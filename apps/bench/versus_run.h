@@ -5,6 +5,7 @@
 
 #include <boost/json.hpp>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -17,10 +18,20 @@ namespace kvrm::cli {
 
 struct Measured {
   Contender contender;
-  std::vector<double> tokens_per_s;
+  std::vector<double> samples;  // tokens/s; in rows of footprint.h seconds or bytes
   std::string last_output;
   double median() const;
 };
+
+enum class Best : uint8_t { kMost, kLeast };
+void SortByMedian(Best best, std::vector<Measured>& measured);
+
+// Runs each setting's `screening` by `run`, which adds a sample. One that fails (a file type that a
+// build cannot run) is left out with a note.
+using RunSetting = std::function<Status(Measured&, const std::vector<std::string>& command)>;
+std::vector<Measured> Screen(const std::vector<Contender>& contenders, const RunSetting& run);
+// The best of what was screened go on, best first.
+void KeepFinalists(Best best, std::vector<Measured>& screened);
 
 // The least milliseconds of the contender's unit of work (a step, a prompt), and the share reached.
 struct FloorShare {
