@@ -254,7 +254,9 @@ void CpuExecutor::WarmUp() {
 
 // A few steps, each timed at its best of two, for the scheduler's cost model: row counts at place
 // 0, then a lone row and a piece of a prompt far out. Slow weights are not waited for: a step that
-// is going to take more than kLongestSample is left out, one over kLongSample is taken once.
+// is going to take more than kLongestSample gets fewer rows or is left out, one over kLongSample is
+// taken once. There are two row counts in any case: from one nobody could tell what a row more
+// costs. The lone row is taken twice whatever it took, because the others follow from it.
 void CpuExecutor::TakeStepSamples() {
   constexpr int64_t kLongestSampleUs = 100'000, kLongSampleUs = 15'000;
   constexpr uint32_t kFar = 2048, kPieceRows = 32;
@@ -264,7 +266,8 @@ void CpuExecutor::TakeStepSamples() {
   SystemClock clock;
   const auto take = [&](uint32_t rows, uint32_t position) {
     int64_t best_us = std::numeric_limits<int64_t>::max();
-    for (int i = 0; i < 2 && (i == 0 || best_us < kLongSampleUs); ++i) {
+    const int64_t again_below_us = rows == 1 ? kLongestSampleUs : kLongSampleUs;
+    for (int i = 0; i < 2 && (i == 0 || best_us < again_below_us); ++i) {
       const FrameView view = position == 0 ? frame.View(rows) : frame.View(rows, position);
       const int64_t begin_us = clock.NowUs();
       ReplayTrace trace;
@@ -275,10 +278,11 @@ void CpuExecutor::TakeStepSamples() {
     return best_us;
   };
   int64_t row_us = 0;
-  for (const uint32_t rows : {1u, info_.max_slots, 4 * kPieceRows}) {
-    if (rows > widest || rows * row_us > kLongestSampleUs) continue;
+  for (const uint32_t wanted : {1u, info_.max_slots, 4 * kPieceRows}) {
+    const int64_t affordable = row_us == 0 ? 1 : std::max<int64_t>(kLongestSampleUs / row_us, 2);
+    const auto rows = static_cast<uint32_t>(std::min<int64_t>({wanted, widest, affordable}));
     if (!info_.step_samples.empty() && info_.step_samples.back().rows >= rows) continue;
-    row_us = take(rows, 0) / rows;
+    row_us = std::max<int64_t>(take(rows, 0) / rows, 1);
   }
   for (const uint32_t rows : {1u, kPieceRows}) {
     if (rows <= widest && far >= 2 * rows && 2 * rows * row_us <= kLongestSampleUs) take(rows, far);

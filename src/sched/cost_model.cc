@@ -14,6 +14,9 @@ double TokensSeen(uint32_t rows, uint32_t position) {
   return rows * (last - (rows - 1.0) / 2);
 }
 
+// Its rows see so much that it tells of attention, not of the linear work.
+bool IsFar(const StepSample& sample) { return sample.position >= 2 * sample.rows; }
+
 }  // namespace
 
 CostModel::CostModel(std::span<const StepSample> samples) {
@@ -23,7 +26,7 @@ CostModel::CostModel(std::span<const StepSample> samples) {
     return x.rows != y.rows ? x.rows < y.rows : x.position < y.position;
   });
   for (const StepSample& sample : sorted) {
-    if (!knots_.empty() && knots_.back().rows == sample.rows) continue;
+    if (IsFar(sample) || (!knots_.empty() && knots_.back().rows == sample.rows)) continue;
     // More rows never cost less: a sample that says so met a disturbance.
     const double us =
         std::max<double>(static_cast<double>(sample.us), knots_.empty() ? 1.0 : knots_.back().us);
@@ -32,7 +35,7 @@ CostModel::CostModel(std::span<const StepSample> samples) {
   // Attention: what is above the linear work, per token seen; the mean over the samples of a kind.
   double seen[2] = {}, extra_us[2] = {};
   for (const StepSample& sample : sorted) {
-    if (sample.position < 2 * sample.rows) continue;
+    if (!IsFar(sample)) continue;
     const int kind = sample.rows == 1 ? 0 : 1;
     seen[kind] += TokensSeen(sample.rows, sample.position);
     extra_us[kind] += std::max(0.0, static_cast<double>(sample.us) - LinearUs(sample.rows));

@@ -34,9 +34,9 @@ struct StepShape {
 
 class CostModel {
  public:
-  // `samples`: at least two row counts at position 0, and, for b and c, the same row counts (one of
-  // them 1) at a larger position. Without samples it knows nothing, and whoever asks has to do with
-  // fixed bounds.
+  // `samples`: at least two row counts at position 0, and, for b and c, row counts (one of them 1)
+  // at a larger position, where most of the extra work is attention: they tell nothing of a.
+  // Without samples it knows nothing, and whoever asks has to do with fixed bounds.
   explicit CostModel(std::span<const StepSample> samples);
 
   // A step of `shape` took `us`. Outliers count little: one observation moves a factor by at most

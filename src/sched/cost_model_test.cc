@@ -56,6 +56,29 @@ TEST(CostModel, PredictsAMachineOfItsOwnFamilyFromTheWarmUpSamples) {
   }
 }
 
+// A piece of a prompt far out whose row count was measured nowhere else: what it took is attention,
+// not the price of its rows. (Taken for a point of the curve it made 500 rows look a third as dear
+// as they are, with any number of slots but 32.)
+TEST(CostModel, AFarPieceOfARowCountOfItsOwnIsNoPointOfTheCurve) {
+  const Machine machine;
+  const auto at = [&](uint32_t rows, uint32_t position) {
+    const uint64_t seen = rows * (position + 1) - uint64_t{rows} * (rows - 1) / 2;
+    StepShape shape{.prompt_rows = rows, .prompt_tokens = position == 0 ? 0 : seen};
+    if (rows == 1) shape = {.decode_rows = 1, .decode_tokens = position == 0 ? 0 : seen};
+    return StepSample{rows, position, machine.Us(shape)};
+  };
+  const std::vector<StepSample> samples = {at(1, 0), at(16, 0), at(128, 0), at(1, 2048),
+                                           at(32, 2048)};
+  const CostModel model(samples);
+  std::mt19937 random(4);
+  for (int i = 0; i < 1000; ++i) {
+    const StepShape shape = RandomShape(random);
+    const double expected = static_cast<double>(machine.Us(shape));
+    EXPECT_NEAR(model.PredictUs(shape), expected, 0.02 * expected + 2);
+  }
+  EXPECT_NEAR(model.PredictUs({.prompt_rows = 500}), 2000 + 240 * 500, 1);
+}
+
 TEST(CostModel, FollowsAMachineThatBecomesThreeTimesSlower) {
   Machine machine;
   const auto samples = machine.Samples();
