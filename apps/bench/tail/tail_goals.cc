@@ -177,8 +177,12 @@ std::optional<UnexplainedGaps> UnexplainedIn(const std::string& metrics) {
   return UnexplainedGaps{counts.stolen / gaps, counts.other / gaps};
 }
 
+bool GivesVerdict(const TailRun& ours) {
+  return !ours.unexplained || ours.unexplained->total() <= kMostUnexplained;
+}
+
 std::optional<std::string> NotQuiet(const TailRun& run) {
-  if (run.unexplained && run.unexplained->total() > kMostUnexplained) {
+  if (!GivesVerdict(run)) {
     return "gaps over budget for stolen or other causes: " + UnexplainedText(*run.unexplained);
   }
   if (run.report.noisy()) {
@@ -192,10 +196,10 @@ std::vector<TailGoal> TailGoals(const std::vector<TailRun>& runs) {
   for (const char scenario : {'a', 'b', 'c'}) {
     const TailRun* ours = OurRun(runs, scenario);
     if (ours == nullptr) continue;
-    const bool quiet = !ours->unexplained || ours->unexplained->total() <= kMostUnexplained;
     for (TailGoal& goal : GoalsOf(runs, *ours)) {
-      goal.quiet = quiet;
-      if (!quiet) goal.met = std::nullopt;
+      goal.quiet = GivesVerdict(*ours);
+      goal.attempt = ours->set_aside.size() + 1;
+      if (!goal.quiet) goal.met = std::nullopt;
       goals.push_back(std::move(goal));
     }
   }

@@ -80,6 +80,8 @@ struct TailRun {
 inline constexpr size_t kMostTries = 3;
 // Why a run should be taken again: somebody else had the machine. nullopt: it counts.
 std::optional<std::string> NotQuiet(const TailRun& run);
+// Whether goals can be told from a run of ours: its gaps are explained, however busy others were.
+bool GivesVerdict(const TailRun& ours);
 
 struct TailGoal {
   char scenario = 'a';
@@ -87,6 +89,7 @@ struct TailGoal {
   std::string seen;         // "58.1 <= 60.0 ms"
   std::optional<bool> met;  // nullopt: something that it needs was not seen, or as follows
   bool quiet = true;        // false: each try was disturbed, so there is no verdict
+  size_t attempt = 1;       // the try of our run that it is about
 };
 // Rivals that no run is of have no goals.
 std::vector<TailGoal> TailGoals(const std::vector<TailRun>& runs);

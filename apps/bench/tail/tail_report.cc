@@ -51,7 +51,8 @@ std::string RunTable(const std::vector<TailRun>& runs, char scenario) {
 std::string MetText(const TailGoal& goal) {
   if (!goal.quiet) return "no verdict: machine not quiet";
   if (!goal.met) return "not measured";
-  return *goal.met ? "met" : "MISSED";
+  const std::string of = goal.attempt > 1 ? fmt::format(" (run {})", goal.attempt) : "";
+  return (*goal.met ? "met" : "MISSED") + of;
 }
 
 std::string GoalTable(const std::vector<TailGoal>& goals, char scenario) {
@@ -84,17 +85,24 @@ std::string CutText(const std::vector<TailRun>& runs, char scenario) {
   return "";
 }
 
-// Which runs were taken again, and why.
+// Which runs were taken again and why, and which of them counts.
 std::string RepeatText(const std::vector<TailRun>& runs, char scenario) {
   std::string text;
   for (const TailRun& run : runs) {
     if (run.scenario != scenario) continue;
-    for (size_t i = 0; i < run.set_aside.size(); ++i) {
-      text += fmt::format("{}: run {} of {} set aside and repeated: {}\n", run.server.name, i + 1,
-                          run.set_aside.size() + 1, run.set_aside[i]);
+    const size_t tries = run.set_aside.size() + 1;
+    const std::string& name = run.server.name;
+    for (size_t i = 0; i + 1 < tries; ++i) {
+      text += fmt::format("{}: run {} of {} set aside and repeated: {}\n", name, i + 1, tries,
+                          run.set_aside[i]);
     }
     const std::optional<std::string> still = NotQuiet(run);
-    if (still) text += run.server.name + ": machine not quiet: " + *still + "\n";
+    const bool counts = run.server.side != TailSide::kOurs || GivesVerdict(run);
+    if (tries == 1 && !still) continue;
+    text += fmt::format("{}: {}{}\n", name,
+                        counts ? fmt::format("run {} of {} counts", tries, tries)
+                               : fmt::format("none of {} runs counts", tries),
+                        still ? ", machine not quiet: " + *still : "");
   }
   return text;
 }
@@ -150,6 +158,7 @@ boost::json::object TailJson(const std::vector<TailRun>& runs, const std::vector
     boost::json::object object{
         {"scenario", std::string(1, goal.scenario)}, {"goal", goal.text}, {"seen", goal.seen}};
     object["quiet"] = goal.quiet;
+    object["run"] = goal.attempt;
     object["met"] = goal.met ? boost::json::value(*goal.met) : boost::json::value(nullptr);
     goal_array.push_back(std::move(object));
   }

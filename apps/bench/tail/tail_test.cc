@@ -92,10 +92,28 @@ TEST(TailGoals, AMachineThatIsNotQuietGivesNoVerdict) {
   const std::string text = TailText(runs, goals);
   EXPECT_THAT(text, HasSubstr("no verdict: machine not quiet"));
   EXPECT_THAT(text, HasSubstr("run 1 of 3 set aside and repeated: others used 9.0 %"));
+  EXPECT_THAT(text, HasSubstr("none of 3 runs counts, machine not quiet: gaps over budget"));
   EXPECT_THAT(text, Not(HasSubstr("MISSED")));
   const auto json = TailJson(runs, goals, "");
   EXPECT_EQ(json.at("runs").at(0).at("set_aside").as_array().size(), 2u);
   EXPECT_FALSE(json.at("goals").at(0).at("quiet").as_bool());
+}
+
+TEST(TailGoals, AVerdictSaysWhichRunItIsAbout) {
+  auto runs = Sitting(60, 94, 2000);
+  EXPECT_THAT(TailText(runs, TailGoals(runs)), Not(HasSubstr("counts")));
+  runs[0].set_aside = {"others used 9.0 % of the machine"};
+  runs[2].report.max_others_percent = 5;
+  runs[2].report.others_percent = 7;
+  const auto goals = TailGoals(runs);
+  const std::string text = TailText(runs, goals);
+  EXPECT_THAT(text, HasSubstr("run 1 of 2 set aside and repeated: others used 9.0 %"));
+  EXPECT_THAT(text, HasSubstr(runs[0].server.name + ": run 2 of 2 counts\n"));
+  EXPECT_THAT(text, HasSubstr(runs[2].server.name +
+                              ": run 1 of 1 counts, machine not quiet: others used 7.0 %"));
+  EXPECT_THAT(text, HasSubstr("met (run 2)"));
+  EXPECT_THAT(text, HasSubstr("MISSED (run 2)"));
+  EXPECT_EQ(TailJson(runs, goals, "").at("goals").at(0).at("run").as_uint64(), 2u);
 }
 
 TEST(TailGoals, ARunIsRepeatedWhereOthersHadTheMachine) {
