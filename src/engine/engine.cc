@@ -289,6 +289,8 @@ Pager& Engine::pager() { return *state_->pager; }
 const FrameCapacity& Engine::frame_capacity() const { return state_->frames->capacity(); }
 void Engine::SetObserver(StepObserver* observer) { state_->observer = observer; }
 
+void Engine::SetTold(std::function<void()> told) { state_->told = std::move(told); }
+
 void Engine::SetRecorder(RecordWriter* recorder) {
   KVRM_CHECK(state_->metrics.requests_submitted == 0, "a record begins where its engine does");
   state_->recorder = recorder;

@@ -227,6 +227,10 @@ class Engine {
   void SetObserver(StepObserver* observer);
   // Before the first Submit; nullptr = none. Not owned; it outlives the engine's last step.
   void SetRecorder(RecordWriter* recorder);
+  // Called on the engine thread when sinks have been told all there is: once after each step that
+  // told them anything, and once between two steps for what ended there. It must neither block nor
+  // throw. To be set while no request is open; empty = none.
+  void SetTold(std::function<void()> told);
 
  private:
   struct State;

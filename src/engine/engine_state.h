@@ -61,6 +61,7 @@ struct Engine::State {
   Clock& clock;
   StepObserver* observer = nullptr;
   RecordWriter* recorder = nullptr;
+  std::function<void()> told;  // read only once a request has come, so that it is set by then
 
   // ---- the two ways in and out for other threads
   EventQueue events;
@@ -82,6 +83,7 @@ struct Engine::State {
   std::vector<RequestId> ended;       // finished; their sequences close in the next step's edit
   uint32_t num_running = 0;           // live and running
   std::vector<Event> drained;         // scratch
+  bool telling = false;               // a sink was called since `told` was
   bool stopping = false;
   bool tidy = true;      // idle chores are done, or there were none since the last request
   bool tidying = false;  // the last idle chore may have left another
@@ -131,6 +133,8 @@ struct Engine::State {
   uint32_t ScorePromptRows(const PlannedRows& planned, uint32_t row_begin);
   Outcome SampleOne(const PlannedRows& planned, uint32_t row_begin);
   void ReportProgress(int64_t now_us);
+  EventSink& Tell(EventSink* sink);
+  void EndTelling();
   void PublishScore(const PromptScore& score);
   void PublishOutcome(Outcome& outcome, int64_t now_us);
   void EndUnserviceable();

@@ -56,6 +56,48 @@ TEST(Engine, OneRequestGetsItsTokensItsEndAndItsTimings) {
   EXPECT_FALSE(rig.Step());
 }
 
+// Whoever collects what sinks are told gets each step whole: one call behind it.
+TEST(Engine, WhatAStepTellsIsToldTogether) {
+  Rig rig({.slots = 3});
+  std::vector<RequestId> ids;
+  for (uint32_t i = 0; i < 5; ++i) {
+    ids.push_back(rig.Submit(Greedy(RandomPrompt(5 + 20 * i, i), 1 + 3 * i)));
+  }
+  const auto events = [&] {
+    size_t count = rig.sink().num_finished();
+    for (const RequestId id : ids) count += rig.stream(id).tokens.size();
+    return count;
+  };
+  size_t calls = 0, told = 0;
+  rig.engine().SetTold([&] {
+    ++calls;
+    told = events();
+  });
+  for (bool more = true; more;) {
+    const size_t calls_before = calls, events_before = events();
+    more = rig.Step();
+    EXPECT_EQ(calls - calls_before, events() > events_before ? 1u : 0u);
+    EXPECT_EQ(told, events());
+  }
+  EXPECT_EQ(rig.sink().num_finished(), ids.size());
+}
+
+TEST(Engine, WhatEndsBetweenTwoStepsIsToldBeforeTheNextOne) {
+  Rig rig({.slots = 2});
+  const RequestId cancelled = rig.Submit(Greedy(RandomPrompt(5, 1), 50));
+  const RequestId other = rig.Submit(Greedy(RandomPrompt(5, 2), 50));
+  for (int i = 0; i < 3; ++i) rig.Step();
+  const size_t tokens = rig.stream(other).tokens.size();
+  std::vector<size_t> tokens_when_told;
+  rig.engine().SetTold([&] {
+    EXPECT_TRUE(rig.sink().finished(cancelled));
+    tokens_when_told.push_back(rig.stream(other).tokens.size());
+  });
+  rig.engine().Cancel(cancelled);
+  rig.Step();
+  EXPECT_EQ(tokens_when_told, (std::vector<size_t>{tokens, tokens + 1}));
+}
+
 TEST(Engine, EndTokensEndAndMinNewTokensBansThem) {
   const auto prompt = RandomPrompt(9, 4);
   const Stream free_run = Solo(Greedy(prompt, 30));

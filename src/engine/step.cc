@@ -83,6 +83,7 @@ bool Engine::State::DrainEvents() {
     CancelAll();
   }
   stopping = stop;
+  EndTelling();
   const bool work = !scheduler.idle() || !ended.empty();
   if (!work && recorder != nullptr) recorder->Pause(stepped_last);
   if (!work && (stop_is_new || !drained.empty())) PublishMetrics();
@@ -127,7 +128,7 @@ void Engine::State::AcceptOrFail(Event& event) {
   FinishEvent finish;
   finish.reason = StopReason::kError;
   finish.message = "out of memory";  // short enough to need none itself
-  event.request.sink->OnFinish(event.id, finish);
+  Tell(event.request.sink).OnFinish(event.id, finish);
 }
 
 // Throws std::bad_alloc with the request half known; its sink is still to be read from `event`.

@@ -82,11 +82,23 @@ void Engine::State::Publish() {
   for (const PromptScore& score : scores) PublishScore(score);
   for (Outcome& outcome : outcomes) PublishOutcome(outcome, now_us);
   EndUnserviceable();
+  EndTelling();
   if (recorder != nullptr) recorder->Commit(*frame.head, *plan);
   EndPhase(StepPhase::kPublished, GapCause::kOutput, &metrics.output_us);
   const int64_t end_us = clock.NowUs();
   metrics.step_us += end_us - step_begin_us;
   latencies.step.Add(end_us - step_begin_us);
+}
+
+// The sink of a request, which is about to be called.
+EventSink& Engine::State::Tell(EventSink* sink) {
+  telling = true;
+  return *sink;
+}
+
+// Whoever collects what sinks are told gets a step whole.
+void Engine::State::EndTelling() {
+  if (std::exchange(telling, false) && told) told();
 }
 
 // Pages that this step filled can be found by their tokens from now on, unless a value in them was
@@ -115,10 +127,11 @@ void Engine::State::ReportProgress(int64_t now_us) {
     row_begin += planned.count;
     const uint32_t processed = planned.first + planned.count;
     if (!request.request.report_progress || processed >= request.prompt_tokens) continue;
-    request.request.sink->OnProgress(request.id, {.total = request.prompt_tokens,
-                                                  .cached = request.cached_tokens,
-                                                  .processed = processed,
-                                                  .time_us = now_us - request.admitted_us});
+    Tell(request.request.sink)
+        .OnProgress(request.id, {.total = request.prompt_tokens,
+                                 .cached = request.cached_tokens,
+                                 .processed = processed,
+                                 .time_us = now_us - request.admitted_us});
   }
 }
 
@@ -129,7 +142,7 @@ void Engine::State::PublishScore(const PromptScore& score) {
                                .logprob = score.sample.logprob,
                                .rank = score.sample.rank,
                                .top = &score.sample.top};
-  request.request.sink->OnPromptToken(request.id, event);
+  Tell(request.request.sink).OnPromptToken(request.id, event);
 }
 
 void Engine::State::PublishOutcome(Outcome& outcome, int64_t now_us) {
@@ -167,7 +180,7 @@ void Engine::State::PublishOutcome(Outcome& outcome, int64_t now_us) {
   scheduler.OnToken(request.id);
   ++metrics.output_tokens;
   if (recorder != nullptr) recorder->Token(request.id, outcome.sample.id);
-  request.request.sink->OnToken(request.id, event);
+  Tell(request.request.sink).OnToken(request.id, event);
   const StopReason reason = ReasonToStop(request);
   if (reason != StopReason::kNone) Finish(request, reason, {});
 }
@@ -227,7 +240,7 @@ void Engine::State::Finish(LiveRequest& request, StopReason reason, std::string 
                    .cached_tokens = request.cached_tokens,
                    .preemptions = request.preemptions};
   const auto node = live.extract(id);  // ended for the sink's callback, too, and alive during it
-  request.request.sink->OnFinish(id, event);
+  Tell(request.request.sink).OnFinish(id, event);
 }
 
 }  // namespace kvrm

@@ -19,15 +19,21 @@ uint64_t CountCharacters(std::string_view utf8) {
 
 }  // namespace
 
-// No event is lost, or its answer would never end: for lack of memory the engine waits.
+// No event is lost, or its answer would never end: for lack of memory the engine waits, and what it
+// has told so far is read meanwhile.
 template <class Fill>
 void Generation::Sink::Send(const Fill& fill) {
   RetryUntilMemory([&] {
-    MailboxEvent mail;
-    mail.generation = generation;
-    mail.choice = index;
-    fill(mail);
-    mailbox->Append(std::move(mail));
+    try {
+      MailboxEvent mail;
+      mail.generation = generation;
+      mail.choice = index;
+      fill(mail);
+      mailbox->Append(std::move(mail));
+    } catch (const std::bad_alloc&) {
+      mailbox->Flush();
+      throw;
+    }
   });
 }
 

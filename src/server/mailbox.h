@@ -1,6 +1,9 @@
-// The one way from the engine thread to the server's I/O thread: events of all answers, in order,
-// in a vector under a mutex. Appending wakes the reader only when the vector was empty, so a step
-// of 32 tokens costs one wake, not 32. Thread-safe.
+// The one way from the engine thread to the server's I/O thread: events of all answers, in order.
+// They are collected while the engine tells of a step and handed over together when it has, so that
+// the reader never sees half a step: at most one write per step and stream (GenerationListener),
+// and one lock and one wake for a step of 32 tokens, not 32.
+//
+// Threads: Append and Flush are the engine thread's, Take is the reader's.
 //
 // Bounded by what the engine can make: the reader takes everything at once, and a step adds at most
 // one token for each running request, or a score for each of its rows with logits.
@@ -8,12 +11,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/retry_memory.h"
 #include "engine/engine.h"
 
 namespace kvrm {
@@ -35,21 +40,30 @@ struct MailboxEvent {
 
 class Mailbox {
  public:
-  // `wake` is called on the thread that appends, under no lock; it must neither block nor throw.
+  // `wake` is called on the engine thread, under no lock; it must neither block nor throw.
   explicit Mailbox(std::function<void()> wake) : wake_(std::move(wake)) {}
 
-  // Throws std::bad_alloc; then nothing was appended, and `event` is as it was.
-  void Append(MailboxEvent&& event) {
+  // To be handed over by the next Flush. Throws std::bad_alloc; then nothing was appended, and
+  // `event` is as it was.
+  void Append(MailboxEvent&& event) { collected_.push_back(std::move(event)); }
+
+  // Hands over what was appended, and wakes the reader unless it has been woken and not yet taken.
+  // Only behind what the reader has not taken memory may be needed: then it waits for one of both.
+  void Flush() noexcept {
+    if (collected_.empty()) return;
     bool was_empty = false;
-    {
+    RetryUntilMemory([&] {
       const std::lock_guard<std::mutex> lock(mutex_);
       was_empty = events_.empty();
-      events_.push_back(std::move(event));
-    }
+      if (was_empty) return events_.swap(collected_);
+      events_.insert(events_.end(), std::make_move_iterator(collected_.begin()),
+                     std::make_move_iterator(collected_.end()));
+    });
+    collected_.clear();
     if (was_empty) wake_();
   }
 
-  // Exchanges `batch` (emptied first; its capacity is reused) for what has come in.
+  // Exchanges `batch` (emptied first; its capacity is reused) for what was handed over.
   void Take(std::vector<MailboxEvent>& batch) {
     batch.clear();
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -58,8 +72,9 @@ class Mailbox {
 
  private:
   const std::function<void()> wake_;
+  std::vector<MailboxEvent> collected_;  // engine thread
   std::mutex mutex_;
-  std::vector<MailboxEvent> events_;
+  std::vector<MailboxEvent> events_;  // guarded by mutex_
 };
 
 }  // namespace kvrm

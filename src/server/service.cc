@@ -126,9 +126,11 @@ Service::Service(ServiceConfig config, Engine& engine, const Tokenizer& tokenize
       encoder_(tokenizer, chat_template, ctx_),
       mailbox_(std::move(wake)),
       random_state_(RandomSeed()),
-      stall_(config_.stall_us) {}
+      stall_(config_.stall_us) {
+  engine_.SetTold([this] { mailbox_.Flush(); });
+}
 
-Service::~Service() = default;
+Service::~Service() { engine_.SetTold({}); }
 
 uint64_t Service::NextRandom() { return Mix64(random_state_ += kMixStep); }
 

@@ -1,7 +1,7 @@
 // The service: requests as data in, answers as bytes out, over one engine. No sockets, no HTTP.
 //
 // Threads: Prepare (templates, tokenizing) runs on any server thread; everything else on one
-// thread, the I/O thread; the engine's thread only appends to the mailbox, whose wake function asks
+// thread, the I/O thread; the engine's thread only fills the mailbox, whose wake function asks
 // the I/O thread to call Dispatch. Ownership: engine, tokenizer and template outlive the service;
 // the engine must have ended (Run returned) before the service is destroyed. Errors: ApiError.
 #pragma once

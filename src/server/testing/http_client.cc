@@ -45,6 +45,13 @@ HttpClient::HttpClient(uint16_t port, uint32_t receive_buffer_bytes) {
 
 HttpClient::~HttpClient() { Close(); }
 
+uint16_t HttpClient::port() const {
+  sockaddr_in address{};
+  socklen_t bytes = sizeof(address);
+  const bool known = getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &bytes) == 0;
+  return known ? ntohs(address.sin_port) : uint16_t{0};
+}
+
 void HttpClient::Close() {
   if (fd_ >= 0) close(fd_);
   fd_ = -1;

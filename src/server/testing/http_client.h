@@ -29,6 +29,7 @@ class HttpClient {
   HttpClient& operator=(const HttpClient&) = delete;
 
   bool connected() const { return fd_ >= 0; }
+  uint16_t port() const;              // of this end
   bool Send(std::string_view bytes);  // false: the server closed
   void SendRequest(std::string_view method, std::string_view target, std::string_view body = {},
                    std::string_view headers = {});
