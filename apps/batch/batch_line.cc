@@ -49,9 +49,11 @@ std::variant<BatchRequest, BatchFault> ReadBatchLine(std::string_view line) {
   if (const auto error = parsed.Parse(line)) return Fault("", "invalid_json", error->message);
   const json::object& object = parsed.object();
   const json::string* id = TextField(object, "custom_id");
-  if (id == nullptr || id->empty() || id->size() > kMaxCustomIdBytes) {
+  if (id == nullptr || id->empty() || id->size() > kMaxCustomIdBytes ||
+      id->find('\0') != json::string::npos) {
     return Fault("", "invalid_request",
-                 "custom_id: must be text of 1 to " + std::to_string(kMaxCustomIdBytes) + " bytes");
+                 "custom_id: must be text of 1 to " + std::to_string(kMaxCustomIdBytes) +
+                     " bytes, none of them U+0000");
   }
   BatchRequest request;
   request.custom_id.assign(id->data(), id->size());

@@ -2,11 +2,13 @@
 // which was cut off goes on.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
+#include <tuple>
 
 #include "batch/batch_run.h"
 #include "server/testing/test_server.h"
@@ -204,6 +206,27 @@ TEST_F(Batch, ABadLineCostsItsOwnAnswerOnly) {
   EXPECT_EQ(codes.size(), std::size(bad) - statuses.size());
   // Bad lines, too, are answered once.
   EXPECT_EQ(Run().answered, 0u);
+}
+
+TEST_F(Batch, ATextWithNulIsRefusedByFieldAndByte) {
+  Write("in.jsonl", TextLine("prompt", R"(ab\u0000)") + TextLine(R"(id\u0000)", "x") +
+                        Line("chat", "/v1/chat/completions",
+                             R"({"messages":[{"role":"user","content":"\u0000"}]})") +
+                        TextLine("good", R"(\\u0000)"));
+  EXPECT_EQ(Run().errors, 3u);
+  const auto answers = ById();
+  ASSERT_EQ(answers.size(), 4u);
+  EXPECT_EQ(AnswerText(answers.at("good")), R"(\u0000)");
+  EXPECT_EQ(answers.at("line-2").at("error").at("code").as_string(), "invalid_request");
+  for (const auto& [id, param, byte] :
+       {std::tuple("prompt", "prompt", "2"), std::tuple("chat", "messages[0].content", "0")}) {
+    const json::value& response = answers.at(id).at("response");
+    EXPECT_EQ(response.at("status_code").as_int64(), 400);
+    const json::value& error = response.at("body").at("error");
+    EXPECT_EQ(error.at("param").as_string(), param);
+    EXPECT_NE(std::string(error.at("message").as_string()).find("at byte " + std::string(byte)),
+              std::string::npos);
+  }
 }
 
 TEST_F(Batch, WhatWasCutOffGoesOnWhereItStopped) {

@@ -88,8 +88,17 @@ bool JsonReader::Bool(std::string_view path, const Value& v, bool& out) {
 }
 
 bool JsonReader::String(std::string_view path, const Value& v, std::string& out) {
-  if (const auto* s = v.if_string()) return out.assign(s->data(), s->size()), true;
-  return WrongType(path, "a string", v);
+  const auto* s = v.if_string();
+  if (s == nullptr) return WrongType(path, "a string", v);
+  const std::string_view text(s->data(), s->size());
+  return HoldsNoNul(path, text) && (out.assign(text), true);
+}
+
+bool JsonReader::HoldsNoNul(std::string_view path, std::string_view text) {
+  const size_t at = text.find('\0');
+  if (at == std::string_view::npos) return true;
+  return Fail(path, "holds U+0000 at byte " + std::to_string(at) + ", which no text may",
+              "invalid_text");
 }
 
 bool JsonReader::Int(std::string_view path, const Value& v, int64_t low, int64_t high,

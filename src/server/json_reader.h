@@ -26,6 +26,9 @@ class JsonReader {
   // Each returns whether `out` was set. `out` is unchanged on failure.
   bool Bool(std::string_view path, const Value& v, bool& out);
   bool String(std::string_view path, const Value& v, std::string& out);
+  // Whether `text` may be taken: U+0000 is refused, for programs on the way that end texts with it
+  // would read another request than the model does.
+  bool HoldsNoNul(std::string_view path, std::string_view text);
   bool Int(std::string_view path, const Value& v, int64_t low, int64_t high, int64_t& out);
   // Low bound inclusive or not; high bound inclusive.
   enum class Low : uint8_t { kInclusive, kExclusive };

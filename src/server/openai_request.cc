@@ -319,6 +319,7 @@ void RequestReader::Metadata(std::string_view name, const Value& v) {
   for (const auto& member : *pairs) {
     const std::string_view key(member.key().data(), member.key().size());
     std::string text;
+    if (!reader_.HoldsNoNul(name, key)) return;
     if (!reader_.String(PathOf(name, key), member.value(), text)) return;
     if (key.size() > kMaxMetadataKeyBytes || text.size() > kMaxMetadataBytes) {
       reader_.Fail(PathOf(name, key), std::to_string(key.size()) + " and " +
