@@ -42,10 +42,12 @@ Result<BatchCounts> BatchRun::Run(BatchInput& input, BatchOutput& output,
                                   const std::function<void(double)>& progress) {
   std::thread engine_thread([this] { engine_.Run(); });
   Status status = Ok();
+  double share = 0;  // it never falls, though lines are not equally long
   while (status.ok() && !interrupted()) {
     status = Fill(input, output);
     if (!status.ok() || (open_.empty() && input_ended_ && !pending_)) break;
-    if (progress) progress(input.share_read());
+    share = std::max(share, ShareAnswered(input));
+    if (progress) progress(share);
     AwaitEvents();
     service_.Dispatch();
     service_.Expire(SteadyNowUs());
@@ -59,6 +61,14 @@ Result<BatchCounts> BatchRun::Run(BatchInput& input, BatchOutput& output,
   if (progress) progress(1);
   KVRM_RETURN_IF_ERROR(status);
   return counts_;
+}
+
+// What is read and not answered counts as lines of the length of those that were read.
+double BatchRun::ShareAnswered(const BatchInput& input) const {
+  const uint64_t answered = counts_.answered + counts_.skipped;
+  const uint64_t read = answered + open_.size() + (pending_ ? 1 : 0);
+  if (read == 0) return 0;
+  return input.share_read() * static_cast<double>(answered) / static_cast<double>(read);
 }
 
 // Wakes now and then for deadlines and for Ctrl-C, which no event tells.

@@ -33,7 +33,8 @@ class BatchRun final : private GenerationListener {
            const std::string& model_id, const RequestDefaults& defaults, uint32_t window);
 
   // Until every line is answered or `interrupted` says true; then what is open is given up and
-  // stays unanswered. Calls `progress` with the share of the input that was read. Errors: a file
+  // stays unanswered. Calls `progress` with the share of the input that is answered, by bytes; 1
+  // when it ends, however it does. Errors: a file
   // cannot be read or written; what was answered stays.
   Result<BatchCounts> Run(BatchInput& input, BatchOutput& output,
                           const std::function<bool()>& interrupted,
@@ -59,6 +60,7 @@ class BatchRun final : private GenerationListener {
   Status Refuse(BatchOutput& output, uint64_t number, const BatchFault& fault);
   Status WriteFinished(BatchOutput& output);
   void AwaitEvents();
+  double ShareAnswered(const BatchInput& input) const;
 
   Engine& engine_;
   const uint32_t window_;

@@ -79,13 +79,18 @@ class Batch : public ::testing::Test {
              static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) >= stop_after;
     };
     BatchRun run(*engine, *tokenizer, chat_template.get(), "copy-model", {}, window);
-    const auto counts = run.Run(*input, *output, enough, {});
+    progress_.clear();
+    const auto counts = run.Run(*input, *output, enough, [this](double share) {
+      const std::string text = Text("out.jsonl");
+      progress_.emplace_back(share, std::count(text.begin(), text.end(), '\n'));
+    });
     EXPECT_TRUE(counts.ok()) << (counts.ok() ? "" : counts.error().message);
     EXPECT_EQ(engine->Metrics().running + engine->Metrics().queued, 0u);
     return counts.ok() ? *counts : BatchCounts{};
   }
 
   std::filesystem::path folder_;
+  std::vector<std::pair<double, int64_t>> progress_;  // of the last run: share, answers in the file
 };
 
 std::string Line(const std::string& custom_id, const std::string& url, const std::string& body) {
@@ -148,6 +153,29 @@ TEST_F(Batch, ManyLinesAreEachAnsweredOnceWhateverTheWindow) {
       EXPECT_EQ(AnswerText(answers.at("r" + std::to_string(i))), "p" + std::to_string(i));
     }
   }
+}
+
+// What is read ahead is not done, and the bar never goes back.
+TEST_F(Batch, ProgressIsTheShareThatIsAnswered) {
+  constexpr int kLines = 64;
+  std::string lines;
+  for (int i = 0; i < kLines; ++i) {
+    lines += TextLine("r" + std::to_string(100 + i), std::string(static_cast<size_t>(1 + i), 'p'));
+  }
+  Write("in.jsonl", lines);
+  for (const uint32_t window : {5u, 200u}) {
+    std::filesystem::remove(Path("out.jsonl"));
+    Run({.slots = 2}, window);
+    ASSERT_GE(progress_.size(), 3u);
+    EXPECT_TRUE(std::is_sorted(progress_.begin(), progress_.end()));
+    EXPECT_EQ(progress_.front().first, 0);
+    EXPECT_EQ(progress_.back(), std::pair(1.0, int64_t{kLines}));
+    for (const auto& [share, answers] : progress_) {
+      EXPECT_LE(share, static_cast<double>(answers) / kLines + 1e-9) << "longer lines come later";
+    }
+  }
+  Run();
+  EXPECT_EQ(progress_.back().first, 1) << "nothing was left";
 }
 
 TEST_F(Batch, ABadLineCostsItsOwnAnswerOnly) {

@@ -98,6 +98,15 @@ TEST(OptionValues, OneConfigFileServesAllCommandsButUnknownNamesAreErrors) {
             std::string::npos);
 }
 
+// A batch has no streams that could wait.
+TEST(OptionValues, OnlyABatchHasNoGapBudgetUnlessItIsAskedForOne) {
+  EXPECT_EQ(Parse(kBatch, {})->Int("max-itl-ms"), 0);
+  EXPECT_EQ(Parse(kBatch, {"--max-itl-ms", "40"})->Int("max-itl-ms"), 40);
+  for (const CommandBit command : {kServe, kChat, kGenerate}) {
+    EXPECT_EQ(Parse(command, {})->Int("max-itl-ms"), kAutoValue);
+  }
+}
+
 TEST(OptionValues, AConfigThatIsNoFileIsAnErrorThatSaysWhy) {
   EXPECT_EQ(ErrorOf(kServe, {"--config", "/"}), "--config '/': Is a directory");
   EXPECT_EQ(ErrorOf(kServe, {"--config", "/nonexistent.toml"}),

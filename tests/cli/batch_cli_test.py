@@ -1,10 +1,14 @@
 """`kvrm batch` from outside: files in and out, Ctrl-C, kill and go on, usage."""
 
 import json
+import os
+import pty
+import re
 import signal
+import subprocess
 import time
 
-from program import WithRandomModel, main, run, start
+from program import PROGRAM, WithRandomModel, environment, main, run, start
 
 
 def request(number, max_tokens=4, **fields):
@@ -58,6 +62,49 @@ class BatchCli(WithRandomModel):
         self.assert_ok(self.batch(source, out))
         self.assertEqual(sorted(answer["custom_id"] for answer in self.answers(out)),
                          sorted(f"r{i}" for i in range(count)))
+
+    def on_a_terminal(self, *words):
+        """What standard error shows when it is one."""
+        terminal, end = pty.openpty()
+        with subprocess.Popen([PROGRAM, *map(str, words)], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=end, env=environment()) as process:
+            os.close(end)
+            shown = b""
+            try:
+                while piece := os.read(terminal, 4096):
+                    shown += piece
+            except OSError:  # how Linux says that the other end is closed
+                pass
+        os.close(terminal)
+        self.assertEqual(process.returncode, 0, shown)
+        return shown.decode()
+
+    def test_ATerminalSeesHowMuchIsAnswered(self):
+        count = 150
+        source = self.path("shown.jsonl", "".join(request(i, 20) for i in range(count)).encode())
+        out = self.path("shown_answers.jsonl")
+        shown = self.on_a_terminal("batch", "-m", self.model, source, out)
+        bars = re.findall(r"\ranswering \[(#*)(\.*)\] +(\d+) %", shown)
+        self.assertGreaterEqual(len(bars), 3, shown)
+        self.assertEqual(int(bars[0][2]), 0, "what is read ahead is not answered")
+        self.assertEqual(bars, sorted(bars, key=lambda bar: int(bar[2])))
+        for filled, empty, percent in bars:
+            self.assertEqual((len(filled), len(filled + empty)), (int(percent) * 30 // 100, 30))
+        # The bar is wiped, and what was done stands in its place.
+        self.assertRegex(shown, rf"\r\x1b\[K{count} answered, 0 of them with an error")
+        self.assertEqual(len(self.answers(out)), count)
+        piped = self.batch(source, self.path("piped_answers.jsonl"))
+        self.assert_ok(piped)
+        self.assertNotIn(b"answering", piped.stderr)
+
+    def test_ABatchRunsWithoutAGapBudgetUnlessItIsAskedForOne(self):
+        source = self.path("budget.jsonl", request(1).encode())
+        for words, budget in (((), b"; no gap budget"), (("--max-itl-ms", "40"), b"; gap budget 40 ms")):
+            out = self.path("budget_answers.jsonl")
+            out.unlink(missing_ok=True)
+            result = self.batch(source, out, *words)
+            self.assert_ok(result)
+            self.assertIn(budget, result.stderr)
 
     def test_FilesAndUsageAreCheckedBeforeTheModelIsLoaded(self):
         source = self.path("one.jsonl", request(1).encode())
