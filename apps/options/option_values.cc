@@ -50,6 +50,22 @@ std::string Cli11Names(const OptionSpec& option) {
   return names;
 }
 
+// The first line, from 1, of a configuration's text that sets `name` or opens a section of that
+// name; CLI11's reader does not tell. 0 where none does.
+size_t LineOf(std::string_view text, std::string_view name) {
+  for (size_t number = 1; !text.empty(); ++number) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    line.remove_prefix(std::min(line.size(), line.find_first_not_of(" \t\r[\"'")));
+    if (!line.starts_with(name)) continue;
+    const std::string_view rest = line.substr(name.size());
+    if (!rest.empty() && std::string_view(" \t=\"'.]").find(rest[0]) != std::string_view::npos) {
+      return number;
+    }
+  }
+  return 0;
+}
+
 template <class T>
 bool ParseWhole(const std::string& text, T& value) {
   const char* end = text.data() + text.size();
@@ -144,8 +160,8 @@ class OptionParser {
     const auto path = given_.find("config");
     if (path == given_.end()) return Ok();
     const std::string& file = path->second.back();
-    KVRM_ASSIGN_OR_RETURN(std::string text, ReadAll("--config", file));
-    std::istringstream stream(std::move(text));
+    KVRM_ASSIGN_OR_RETURN(config_text_, ReadAll("--config", file));
+    std::istringstream stream(config_text_);
     std::vector<CLI::ConfigItem> items;
     try {
       items = CLI::ConfigTOML().from_config(stream);
@@ -155,15 +171,19 @@ class OptionParser {
     for (const CLI::ConfigItem& item : items) {
       if (item.name == "++" || item.name == "--") continue;  // CLI11's marks of a section's ends
       if (!item.parents.empty()) {
-        return InvalidInput("--config '" + file + "': section '" + item.parents[0] +
+        return InvalidInput(Place(file, item.parents[0]) + ": section '" + item.parents[0] +
                             "' is not known; settings stand at the top");
       }
       if (!IsSettingName(item.name)) {
-        return InvalidInput("--config '" + file + "': '" + item.name + "' is no setting");
+        return InvalidInput(Place(file, item.name) + ": '" + item.name + "' is no setting");
       }
       configured_[item.name] = item.inputs;
     }
     return Ok();
+  }
+
+  std::string Place(const std::string& file, const std::string& name) const {
+    return "--config '" + file + "', line " + std::to_string(LineOf(config_text_, name));
   }
 
   Status Fill(const std::string& name, OptionValues::Entry& entry) {
@@ -221,17 +241,22 @@ class OptionParser {
     return ok ? Ok() : Refused(entry, variable, ValueRule(spec));
   }
 
-  static Error Refused(const OptionValues::Entry& entry, const std::string& variable,
-                       const std::string& rule) {
-    std::string message = "--" + std::string(entry.spec->name) + " '" + entry.texts.back() + "'";
+  Error Refused(const OptionValues::Entry& entry, const std::string& variable,
+                const std::string& rule) const {
+    const std::string name(entry.spec->name);
+    std::string message = "--" + name + " '" + entry.texts.back() + "'";
     if (entry.source == ValueSource::kEnvironment) message += " (from " + variable + ")";
-    if (entry.source == ValueSource::kConfigFile) message += " (from the configuration file)";
+    if (entry.source == ValueSource::kConfigFile) {
+      message +=
+          " (from the configuration file, line " + std::to_string(LineOf(config_text_, name)) + ")";
+    }
     return InvalidInput(message + ": takes " + rule);
   }
 
   const Environment& environment_;
   OptionValues values_;
   std::map<std::string, std::vector<std::string>> given_, configured_;
+  std::string config_text_;
 };
 
 Result<OptionValues> ParseOptions(CommandBit command, const std::vector<std::string>& args,

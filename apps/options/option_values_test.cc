@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "options/help_text.h"
 
@@ -96,6 +97,24 @@ TEST(OptionValues, OneConfigFileServesAllCommandsButUnknownNamesAreErrors) {
             std::string::npos);
   EXPECT_NE(ErrorOf(kServe, {"--config", "/nonexistent.toml"}).find("/nonexistent.toml"),
             std::string::npos);
+}
+
+TEST(OptionValues, WhatIsWrongInAConfigIsNamedWithItsLine) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"port = 9000\n\n# prot = 1\nprot = 9000\n", ", line 4: 'prot' is no setting"},
+      {"port-x = 1", ", line 1: 'port-x' is no setting"},
+      {"\"port y\" = 1\nport = 2\n", ", line 1: 'port y' is no setting"},
+      {"temp = 0.5\r\n\r\n  ctx-sizes = 5\r\n", ", line 3: 'ctx-sizes' is no setting"},
+      {"port = 1\n\n[serve]\nhost = \"a\"\n", ", line 3: section 'serve' is not known"},
+      {"port = 1\nserve.host = \"a\"\n", ", line 2: section 'serve' is not known"},
+      {"host = \"a\"\nport = 70000\n", "--port '70000' (from the configuration file, line 2)"},
+      {"portal = 1\nport = 1\n", ", line 1: 'portal' is no setting"},
+  };
+  for (const auto& [text, expected] : cases) {
+    const TempFile wrong(text);
+    EXPECT_NE(ErrorOf(kServe, {"--config", wrong.path()}).find(expected), std::string::npos)
+        << text << ErrorOf(kServe, {"--config", wrong.path()});
+  }
 }
 
 // A batch has no streams that could wait.
