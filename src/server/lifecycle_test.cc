@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <fstream>
@@ -56,6 +57,27 @@ TEST(B067, BadHostsAreNamed) {
     ASSERT_FALSE(server.ok()) << host;
     EXPECT_NE(server.error().message.find(host), std::string::npos) << server.error().message;
   }
+}
+
+// Below the first port that anybody may take; in a process of its own, which gives up its rights.
+TEST(B067, APortWithoutTheRightToItIsNamed) {
+  int first_free = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_unprivileged_port_start") >> first_free;
+  if (first_free <= 1) return;  // here every port is anybody's
+  constexpr uid_t kNobody = 65534;
+  ServerConfig config;
+  config.port = static_cast<uint16_t>(std::min(first_free - 1, 80));
+  const pid_t child = fork();
+  if (child == 0) {
+    if (geteuid() == 0 && setresuid(kNobody, kNobody, kNobody) != 0) _exit(2);
+    const auto server = Server::Bind(config);
+    const std::string named = "port " + std::to_string(config.port) + " on ";
+    _exit(!server.ok() && server.error().message.find(named) != std::string::npos ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(B067, MissingModelIsAnErrorAfterListening) {
