@@ -165,5 +165,23 @@ TEST(StreamWrites, NeverMoreThanStepsHoweverFastTheEngineIs) {
   }
 }
 
+// A step that takes long to tell: the connection wakes meanwhile, and must not see a part of it.
+// Counted in chunks, one a write, for writes as large as these may leave the process in pieces.
+TEST(StreamWrites, AStepOfManyChoicesIsOneWrite) {
+  TokenSteps steps;
+  ServerConfig config = CountedStreams::Config();
+  config.max_outbox_bytes = uint64_t{1} << 40;
+  TestServer server(config, {.slots = 128, .validate = false});
+  server.engine().SetObserver(&steps);
+  HttpClient client(server.port());
+  client.SendRequest("POST", testing::kCompletions,
+                     R"({"prompt":["abcdefghijklmno","bcdefghijklmnop","cdefghijklmnopq",
+                         "defghijklmnopqr","efghijklmnopqrs","fghijklmnopqrst","ghijklmnopqrstu",
+                         "hijklmnopqrstuv"],"n":16,"logprobs":4,"temperature":0,"stream":true})");
+  const HttpAnswer answer = client.Receive();
+  EXPECT_TRUE(answer.complete);
+  EXPECT_LE(answer.chunk_sizes.size(), steps.For(1, 128));
+}
+
 }  // namespace
 }  // namespace kvrm
