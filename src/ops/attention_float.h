@@ -118,8 +118,11 @@ inline void FloatChunk(const AttentionArgs& args, const ChunkPages& pages, uint3
   ScorePages<kFormat, Q, kPages>(tile.query, pages, KeyOffset<kFormat>(args, kv_head),
                                  args.head_dim, first, tile.scores);
   for (uint32_t q = 0; q < Q; ++q) {
-    Softmax(args, tile.scores[q], tile.visible[q], &tile.m[q], &tile.l[q],
-            [](uint32_t, F p) { return p; });
+    tile.m[q] = FinishScores(args.scale, args.soft_cap, tile.scores[q], tile.visible[q]);
+  }
+  for (uint32_t q = 0; q < Q; ++q) {
+    tile.l[q] =
+        ExpScores(tile.scores[q], tile.visible[q], tile.m[q], [](uint32_t, F p) { return p; });
   }
   // What all queries see runs as one tile; a query's own head and tail run alone, in order. A place
   // that a query does not see must not be read: 0 * NaN of a recycled place is NaN (num-1, rule 8).

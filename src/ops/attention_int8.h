@@ -2,7 +2,8 @@
 // once per machine after attention_tile.h.
 //
 // Contract (num-1, rule 12). The query is rounded to bytes once a task, with one scale per head.
-// A score is its exact dot product with K's bytes, times K's scale, times its own. p times V's
+// A score is its exact dot product with K's bytes, times K's scale, times its own (which holds
+// that of attention). p times V's
 // scale is rounded to 14 bits of the greatest of the chunk; the sum over tokens is exact again, so
 // that tokens may come in any order, and one that is not seen weighs exactly 0, whatever its
 // bytes are.
@@ -24,7 +25,7 @@ inline constexpr uint32_t kWeightBytes = 2 * kChunkTokens;
 // The queries of a task as bytes.
 struct QueryCodes {
   int8_t* codes;     // [queries][head_dim]
-  float* scales;     // [queries]
+  float* scales;     // [queries] times the scale of attention
   int32_t* offsets;  // [queries] -128 * sum of codes, what K's codes + 128 add too much
 };
 
@@ -56,6 +57,7 @@ inline void EncodeQueries(const AttentionArgs& args, const AttentionTask& task,
                        size_t{kv_head * group + i % group} * args.head_dim;
       EncodeQuery(q, args.head_dim, out.codes + query * args.head_dim, &out.scales[query],
                   &out.offsets[query]);
+      out.scales[query] *= args.scale;
     }
   }
 }
@@ -112,27 +114,35 @@ inline void ScoreBytesOfPages(const QueryTile& tile, const ChunkPages& pages, si
   }
 }
 
-// From scores to the weights of V's bytes, [page][2][16]: upper and lower seven bits. Returns what
-// a unit of them stands for. Tokens of `pages` that the query does not see weigh 0.
-inline float Weigh(const AttentionArgs& args, const ChunkPages& pages, size_t v_scales,
-                   Visible visible, float* scores, float* m, float* l, int8_t* weights) {
-  F most = Zero();
-  Softmax(args, scores, visible, m, l, [&](uint32_t t, F p) {
-    const std::byte* scale = pages.page[t] + v_scales;
-    F w = Mul(p, LoadHalf(reinterpret_cast<const uint16_t*>(scale)));
-    // p is 0 where a token is not seen, but 0 times the scale of a recycled place may be NaN.
+// From scores to p times V's scales, in place; returns l. A token that is not seen weighs 0: p is 0
+// there, but 0 times the scale of a recycled place may be NaN.
+inline float ScaleWeights(const ChunkPages& pages, size_t v_scales, Visible visible, float* scores,
+                          float max) {
+  const auto scaled = [&](uint32_t t, F p) {
+    return Mul(p, LoadHalf(reinterpret_cast<const uint16_t*>(pages.page[t] + v_scales)));
+  };
+  if (SeesAll(visible)) return ExpScores(scores, visible, max, scaled);
+  return ExpScores(scores, visible, max, [&](uint32_t t, F p) {
+    F w = scaled(t, p);
     if (t * kLanes < visible.first) w = SelectFirst(visible.first - t * kLanes, Zero(), w);
     if (visible.end - t * kLanes < kLanes) w = SelectFirst(visible.end - t * kLanes, w, Zero());
-    most = MaxMagnitudes(most, w);
     return w;
   });
-  const float max = MaxMagnitude(most, most);
-  const F inverse = Set(max > 0x1p-100f ? kMaxWeight / max : 0.0f);
+}
+
+// From those to the weights of V's bytes, [page][2][16], upper and lower seven bits. Returns what a
+// unit of them stands for. Tokens of `pages` that the query does not see weigh 0.
+inline float RoundWeights(const ChunkPages& pages, Visible visible, const float* scaled,
+                          int8_t* weights) {
   const uint32_t begin = visible.first / kLanes;
   const uint32_t end = (visible.end + kLanes - 1) / kLanes;
+  F most = Zero();
+  for (uint32_t t = begin; t < end; ++t) most = MaxMagnitudes(most, Load(scaled + t * kLanes));
+  const float max = MaxMagnitude(most, most);
+  const F inverse = Set(max > 0x1p-100f ? kMaxWeight / max : 0.0f);
   for (uint32_t t = pages.begin; t < begin; ++t) StoreSevens(weights + t * 32, ZeroInt());
   for (uint32_t t = begin; t < end; ++t) {
-    StoreSevens(weights + t * 32, RoundToInt(Mul(Load(scores + t * kLanes), inverse)));
+    StoreSevens(weights + t * 32, RoundToInt(Mul(Load(scaled + t * kLanes), inverse)));
   }
   for (uint32_t t = end; t < pages.end; ++t) StoreSevens(weights + t * 32, ZeroInt());
   return max * (1.0f / kMaxWeight);
@@ -213,10 +223,15 @@ inline void Int8Chunk(const AttentionArgs& args, const ChunkPages& pages, uint32
   const size_t v_scales = k_offset + PlaneBytes<KvFormat::kInt8>(args) + kPageTokens * 2;
   const size_t v_offset = ValueOffset<KvFormat::kInt8>(args, kv_head);
   ScoreBytesOfPages<Q, kPages>(tile, pages, k_offset, args.head_dim, first);
+  for (uint32_t q = 0; q < Q; ++q) {
+    tile.m[q] = FinishScores(1.0f, args.soft_cap, tile.scores[q], tile.visible[q]);
+  }
+  for (uint32_t q = 0; q < Q; ++q) {
+    tile.l[q] = ScaleWeights(pages, v_scales, tile.visible[q], tile.scores[q], tile.m[q]);
+  }
   float unit[Q];
   for (uint32_t q = 0; q < Q; ++q) {
-    unit[q] = Weigh(args, pages, v_scales, tile.visible[q], tile.scores[q], &tile.m[q], &tile.l[q],
-                    tile.weights[q]);
+    unit[q] = RoundWeights(pages, tile.visible[q], tile.scores[q], tile.weights[q]);
   }
   for (uint32_t d = 0; d < args.head_dim; d += 64, next.pages = nullptr) {
     if (d + 64 <= args.head_dim) {

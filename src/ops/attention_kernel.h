@@ -43,12 +43,12 @@ inline void EmitHeads(const AttentionArgs& args, uint32_t row, uint32_t kv_head,
   }
 }
 
-// Scratch of a task. Queries of one KV head: row r's h-th is r * group + h. Of all KV heads of the
-// task: those of the first, then those of the next.
+// Scratch of a task. Queries of all its KV heads: those of the first, then those of the next; of
+// one head row r's h-th is r * group + h.
 struct AttentionScratch {
-  float* scores;       // [queries of a KV head][kChunkTokens]
-  float* chunk_o;      // [queries of a KV head][head_dim]
-  int8_t* weights;     // [queries of a KV head][kWeightBytes], int8 pages alone
+  float* scores;       // [kTileQueries][kChunkTokens]
+  float* chunk_o;      // [kTileQueries][head_dim]
+  int8_t* weights;     // [kTileQueries][kWeightBytes], int8 pages alone
   float* o;            // [queries][head_dim]
   QueryState* states;  // [queries]
   QueryCodes codes;    // [queries], int8 pages alone
@@ -86,13 +86,12 @@ inline void ChunkTile(const AttentionArgs& args, const ChunkPages& pages, uint32
 }
 
 inline AttentionScratch ScratchOf(const AttentionArgs& args, Scratch scratch) {
-  const size_t tile_queries = kMaxTaskRows * (args.num_heads / args.num_kv_heads);
   const size_t queries = size_t{kMaxTaskRows} * args.num_heads;
   AttentionScratch s;
   s.scores = reinterpret_cast<float*>(scratch.data);
-  s.chunk_o = s.scores + tile_queries * kChunkTokens;
-  s.weights = reinterpret_cast<int8_t*>(s.chunk_o + tile_queries * args.head_dim);
-  s.o = reinterpret_cast<float*>(s.weights + tile_queries * kWeightBytes);
+  s.chunk_o = s.scores + kTileQueries * kChunkTokens;
+  s.weights = reinterpret_cast<int8_t*>(s.chunk_o + kTileQueries * args.head_dim);
+  s.o = reinterpret_cast<float*>(s.weights + kTileQueries * kWeightBytes);
   s.states = reinterpret_cast<QueryState*>(s.o + queries * args.head_dim);
   s.codes.scales = reinterpret_cast<float*>(s.states + queries);
   s.codes.offsets = reinterpret_cast<int32_t*>(s.codes.scales + queries);
@@ -120,13 +119,13 @@ inline void RunChunk(const AttentionArgs& args, const AttentionTask& task, uint3
     tile.query[tile.count] = args.q + (task.row_begin + row) * args.q_stride +
                              size_t{kv_head * group + i % group} * args.head_dim;
     tile.visible[tile.count] = view.seen[row];
-    tile.scores[tile.count] = scratch.scores + size_t{i} * kChunkTokens;
-    tile.out[tile.count] = scratch.chunk_o + size_t{i} * args.head_dim;
+    tile.scores[tile.count] = scratch.scores + size_t{tile.count} * kChunkTokens;
+    tile.out[tile.count] = scratch.chunk_o + size_t{tile.count} * args.head_dim;
     if constexpr (kFormat == KvFormat::kInt8) {
       tile.codes[tile.count] = scratch.codes.codes + (first_query + i) * args.head_dim;
       tile.code_scale[tile.count] = scratch.codes.scales[first_query + i];
       tile.code_offset[tile.count] = scratch.codes.offsets[first_query + i];
-      tile.weights[tile.count] = scratch.weights + size_t{i} * kWeightBytes;
+      tile.weights[tile.count] = scratch.weights + size_t{tile.count} * kWeightBytes;
     }
     tile.index[tile.count++] = i;
     if (tile.count < (left + tiles - 1) / tiles) continue;

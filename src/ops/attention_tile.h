@@ -10,7 +10,6 @@ namespace kvrm::ops::KVRM_LANES_NS {
 
 inline constexpr uint32_t kHalfTiles = 128 / kLanes;
 inline constexpr uint32_t kChunkHalves = kChunkTokens / 128;
-inline constexpr uint32_t kTileQueries = 6;
 
 // The layout of tensor/kv_tile.h, as distances from the beginning of a page.
 template <KvFormat kFormat>
@@ -56,37 +55,69 @@ struct QueryTile {
   int8_t* weights[kTileQueries];      // [kChunkPages][2][16]
 };
 
-// From scores to l and, in place, what `keep` makes of p: keep(t, p) of the sixteen tokens of tile
-// t. Tokens [first, live) count; p of the others of their tiles is exactly 0, whatever their scores
-// were.
-template <class Keep>
-inline void Softmax(const AttentionArgs& args, float* scores, Visible visible, float* m_out,
-                    float* l_out, Keep&& keep) {
-  const auto [first, live] = visible;
-  const F scale = Set(args.scale);
+inline bool SeesAll(Visible visible) { return visible.first == 0 && visible.end == kChunkTokens; }
+
+inline F FinishScore(float scale, float soft_cap, F score) {
+  const F s = scale == 1.0f ? score : Mul(score, Set(scale));
+  return soft_cap == 0.0f ? s : SoftCap(s, soft_cap);
+}
+
+// The softmax of a chunk in two steps, so that those of a tile's queries can overlap: from dot
+// products to scores, of which the greatest is returned. In a tile of which the query sees a part
+// the others are -inf.
+inline float FinishScores(float scale, float soft_cap, float* scores, Visible visible) {
   const F low = Set(-__builtin_inff());
-  const uint32_t tiles = (live + kLanes - 1) / kLanes;
+  if (SeesAll(visible)) {
+    F m[4] = {low, low, low, low};
+    for (uint32_t t = 0; t < kChunkTokens / kLanes; t += 4) {
+      for (uint32_t i = 0; i < 4; ++i) {
+        float* at = scores + (t + i) * kLanes;
+        const F s = FinishScore(scale, soft_cap, Load(at));
+        if (scale != 1.0f || soft_cap != 0.0f) Store(at, s);
+        m[i] = Max(s, m[i]);
+      }
+    }
+    return MaxLane(Max(Max(m[0], m[1]), Max(m[2], m[3])));
+  }
+  const auto [first, live] = visible;
   F m = low;
-  for (uint32_t t = first / kLanes; t < tiles; ++t) {
-    F s = Mul(Load(scores + t * kLanes), scale);
-    if (args.soft_cap != 0.0f) s = SoftCap(s, args.soft_cap);
+  for (uint32_t t = first / kLanes; t < (live + kLanes - 1) / kLanes; ++t) {
+    F s = FinishScore(scale, soft_cap, Load(scores + t * kLanes));
     if (t * kLanes < first) s = SelectFirst(first - t * kLanes, low, s);
     if (live - t * kLanes < kLanes) s = SelectFirst(live - t * kLanes, s, low);
     Store(scores + t * kLanes, s);
     m = Max(s, m);
   }
-  const float max = MaxLane(m);
-  F half[kChunkHalves];
-  for (F& h : half) h = Zero();
-  for (uint32_t t = first / kLanes; t < tiles; ++t) {
+  return MaxLane(m);
+}
+
+// From those to l, which is returned, and, in place, what `keep` makes of p: keep(t, p) of the
+// sixteen tokens of tile t. p of tokens that are not seen is exactly 0, whatever their scores were.
+template <class Keep>
+inline float ExpScores(float* scores, Visible visible, float max, Keep&& keep) {
+  const auto exp = [&](uint32_t t) {
     const F p = Exp(Sub(Load(scores + t * kLanes), Set(max)));
     Store(scores + t * kLanes, keep(t, p));
-    half[t / kHalfTiles] = Add(half[t / kHalfTiles], p);
+    return p;
+  };
+  F half[kChunkHalves];
+  for (F& h : half) h = Zero();
+  if (SeesAll(visible)) {
+    for (uint32_t i = 0; i < kHalfTiles; ++i) {
+      for (uint32_t h = 0; h < kChunkHalves; ++h) half[h] = Add(half[h], exp(h * kHalfTiles + i));
+    }
+  } else {
+    const uint32_t begin = visible.first / kLanes;
+    const uint32_t end = (visible.end + kLanes - 1) / kLanes;
+    for (uint32_t h = 0; h < kChunkHalves; ++h) {
+      const uint32_t from = begin > h * kHalfTiles ? begin : h * kHalfTiles;
+      const uint32_t to = end < (h + 1) * kHalfTiles ? end : (h + 1) * kHalfTiles;
+      for (uint32_t t = from; t < to; ++t) half[h] = Add(half[h], exp(t));
+    }
   }
-  *m_out = max;
   float l = TreeSum(half[0]);
   for (uint32_t h = 1; h < kChunkHalves; ++h) l += TreeSum(half[h]);
-  *l_out = l;
+  return l;
 }
 
 // The running state of one query: o [head_dim], m, l. Folds a chunk's (m, l, o) into it.

@@ -156,6 +156,7 @@ inline constexpr uint32_t kPageTokens = kKvTileTokens;
 #define KVRM_CHUNK_TOKENS 256
 #endif
 inline constexpr uint32_t kChunkTokens = KVRM_CHUNK_TOKENS;  // num-1, rule 6; docs/decisions/001
+inline constexpr size_t kTileQueries = 6;                    // of a KV head, in registers at once
 
 // out[row] = encode(function(gate) * up); input blocks of 16 alternate gate, up. Items are rows.
 struct ActivationArgs {

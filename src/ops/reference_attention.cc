@@ -75,21 +75,22 @@ class Cache {
   const KvTile tile_;
 };
 
-// Rule 6: q . K[token], one fma chain. Rule 12: exact over bytes, then K's scale, then the query's.
+// Rule 6: q . K[token], one fma chain, times the scale of attention. Rule 12: exact over bytes,
+// then K's scale, then the query's, which holds that of attention.
 float Dot(const AttentionArgs& args, const Cache& cache, const float* q, uint32_t token) {
   if (args.format == KvFormat::kInt8) {
     const Bytes query = EncodeQuery(q, args.head_dim);
     int32_t sum = 0;
     for (uint32_t d = 0; d < args.head_dim; ++d) sum += query.codes[d] * cache.KeyCode(token, d);
-    return static_cast<float>(sum) * cache.KeyScale(token) * query.scale;
+    return static_cast<float>(sum) * cache.KeyScale(token) * (query.scale * args.scale);
   }
   float dot = 0.0f;
   for (uint32_t d = 0; d < args.head_dim; ++d) dot = std::fma(q[d], cache.Key(token, d), dot);
-  return dot;
+  return dot * args.scale;
 }
 
 float Score(const AttentionArgs& args, const Cache& cache, const float* q, uint32_t token) {
-  const float s = Dot(args, cache, q, token) * args.scale;
+  const float s = Dot(args, cache, q, token);
   return args.soft_cap == 0.0f ? s : SoftCap(s, args.soft_cap);
 }
 
