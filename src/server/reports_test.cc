@@ -25,7 +25,7 @@ using testing::PostStream;
 using testing::StreamAnswer;
 using testing::TestServer;
 
-constexpr const char* kChat = "/v1/chat/completions";
+using testing::kChat;
 using testing::kCompletions;
 
 std::string Quote(const std::string& text) { return json::serialize(json::value(text)); }
