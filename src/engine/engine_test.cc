@@ -141,7 +141,7 @@ TEST(Engine, CheckRefusesByFieldValueAndLimit) {
 
 TEST(Engine, CreateRefusesWhatTheExecutorCannotServe) {
   ManualClock clock;
-  const auto create = [&](EngineConfig config) {
+  const auto create = [&](const EngineConfig& config) {
     const KvGeometry geometry = testing::FakeGeometry();
     auto pager = Pager::Create({.geometry = geometry,
                                 .kv_bytes = 8 * testing::kFakePageBytes,

@@ -142,6 +142,7 @@ Result<Value> Changes(const Value&, Args, Budget&) {
 
 Result<Value> ToList(const Value& input, Args, Budget& budget) {
   KVRM_ASSIGN_OR_RETURN(std::shared_ptr<const List> list, Iterate(input, budget));
+  KVRM_RETURN_IF_ERROR(budget.Spend(list->items.size()));  // each is copied
   return MakeList(list->items);
 }
 

@@ -350,6 +350,10 @@ TEST(Jinja, WorkAndSizeAreBounded) {
       Rendered("{% for i in range(2000) %}{% for j in range(2000) %}{% endfor %}{% endfor %}"),
       steps);
   EXPECT_EQ(Rendered("{% for i in range(9999999999) %}{% endfor %}"), steps);
+  EXPECT_EQ(Rendered("{% set b = range(100000)|list %}{% for i in range(1000) %}"
+                     "{% set c = b|list %}{% endfor %}"),
+            steps);
+  EXPECT_EQ(Rendered("{{ ([range(100000)|list] * 100000)|map('list')|list|length }}"), steps);
   const std::string doubling =
       "{% set ns = namespace(s='0123456789abcdef') %}{% for i in range(40) %}"
       "{% set ns.s = ns.s + ns.s %}{% endfor %}";

@@ -280,6 +280,12 @@ Status ApplyConfig(const json::object& config, TokenizerSpec& spec) {
 Result<std::optional<std::string>> ReadIfThere(const std::filesystem::path& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return std::optional<std::string>();
+  const uint64_t bytes = std::filesystem::file_size(path, error);
+  if (error) return InvalidInput("'" + path.string() + "' is no file that can be read");
+  if (bytes > StringList::kMaxBytes) {
+    return InvalidInput("'" + path.string() + "': " + std::to_string(bytes) +
+                        " bytes, must be at most " + std::to_string(StringList::kMaxBytes));
+  }
   std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file.good() && !file.eof()) return InvalidInput("'" + path.string() + "' cannot be read");

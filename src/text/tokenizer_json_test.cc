@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -174,6 +175,26 @@ TEST(TokenizerJson, AFileOf4GiBIsRefusedBeforeItIsRead) {
   ASSERT_FALSE(spec.ok());
   EXPECT_EQ(spec.error().message, "tokenizer.json: 4294967296 bytes, must be at most 4294967295");
   munmap(at, kBytes);
+}
+
+TEST(TokenizerJson, AFolderWhoseFilesAreTooLargeOrNoFilesIsRefusedUnread) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(::testing::TempDir()) / "kvrm_too_large_folder";
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  const fs::path file = folder / "tokenizer.json";
+  std::ofstream(file).close();
+  fs::resize_file(file, uint64_t{1} << 32);  // a hole, no bytes
+  const auto large = ReadTokenizerFolder(folder.string());
+  ASSERT_FALSE(large.ok());
+  EXPECT_EQ(large.error().message,
+            "'" + file.string() + "': 4294967296 bytes, must be at most 4294967295");
+  fs::remove(file);
+  fs::create_directory(file);
+  const auto directory = ReadTokenizerFolder(folder.string());
+  ASSERT_FALSE(directory.ok());
+  EXPECT_EQ(directory.error().message, "'" + file.string() + "' is no file that can be read");
+  fs::remove_all(folder);
 }
 
 constexpr testing::BrokenFile kBrokenTokenizerConfigs[] = {
