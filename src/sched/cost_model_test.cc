@@ -44,16 +44,20 @@ StepShape RandomShape(std::mt19937& random) {
   return shape;
 }
 
-TEST(CostModel, PredictsAMachineOfItsOwnFamilyFromTheWarmUpSamples) {
-  const Machine machine;
-  const auto samples = machine.Samples();
-  const CostModel model(samples);
-  std::mt19937 random(1);
+void ExpectPredicts(const CostModel& model, const Machine& machine, uint32_t seed) {
+  std::mt19937 random(seed);
   for (int i = 0; i < 1000; ++i) {
     const StepShape shape = RandomShape(random);
     const double expected = static_cast<double>(machine.Us(shape));
     EXPECT_NEAR(model.PredictUs(shape), expected, 0.02 * expected + 2);
   }
+}
+
+TEST(CostModel, PredictsAMachineOfItsOwnFamilyFromTheWarmUpSamples) {
+  const Machine machine;
+  const auto samples = machine.Samples();
+  const CostModel model(samples);
+  ExpectPredicts(model, machine, 1);
 }
 
 // A piece of a prompt far out whose row count was measured nowhere else: what it took is attention,
@@ -70,12 +74,7 @@ TEST(CostModel, AFarPieceOfARowCountOfItsOwnIsNoPointOfTheCurve) {
   const std::vector<StepSample> samples = {at(1, 0), at(16, 0), at(128, 0), at(1, 2048),
                                            at(32, 2048)};
   const CostModel model(samples);
-  std::mt19937 random(4);
-  for (int i = 0; i < 1000; ++i) {
-    const StepShape shape = RandomShape(random);
-    const double expected = static_cast<double>(machine.Us(shape));
-    EXPECT_NEAR(model.PredictUs(shape), expected, 0.02 * expected + 2);
-  }
+  ExpectPredicts(model, machine, 4);
   EXPECT_NEAR(model.PredictUs({.prompt_rows = 500}), 2000 + 240 * 500, 1);
 }
 

@@ -1,14 +1,11 @@
 """`kvrm batch` from outside: files in and out, Ctrl-C, kill and go on, usage."""
 
 import json
-import os
-import pty
 import re
 import signal
-import subprocess
 import time
 
-from program import PROGRAM, WithRandomModel, environment, main, run, start
+from program import WithRandomModel, main, on_a_terminal, run, start
 
 
 def request(number, max_tokens=4, **fields):
@@ -63,27 +60,11 @@ class BatchCli(WithRandomModel):
         self.assertEqual(sorted(answer["custom_id"] for answer in self.answers(out)),
                          sorted(f"r{i}" for i in range(count)))
 
-    def on_a_terminal(self, *words):
-        """What standard error shows when it is one."""
-        terminal, end = pty.openpty()
-        with subprocess.Popen([PROGRAM, *map(str, words)], stdin=subprocess.DEVNULL,
-                              stdout=subprocess.DEVNULL, stderr=end, env=environment()) as process:
-            os.close(end)
-            shown = b""
-            try:
-                while piece := os.read(terminal, 4096):
-                    shown += piece
-            except OSError:  # how Linux says that the other end is closed
-                pass
-        os.close(terminal)
-        self.assertEqual(process.returncode, 0, shown)
-        return shown.decode()
-
     def test_ATerminalSeesHowMuchIsAnswered(self):
         count = 150
         source = self.path("shown.jsonl", "".join(request(i, 20) for i in range(count)).encode())
         out = self.path("shown_answers.jsonl")
-        shown = self.on_a_terminal("batch", "-m", self.model, source, out)
+        shown = on_a_terminal("batch", "-m", self.model, source, out)
         bars = re.findall(r"\ranswering \[(#*)(\.*)\] +(\d+) %", shown)
         self.assertGreaterEqual(len(bars), 3, shown)
         self.assertEqual(int(bars[0][2]), 0, "what is read ahead is not answered")

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import pty
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,24 @@ def start(*words, **changes):
     return subprocess.Popen([PROGRAM, *map(str, words)], stdin=subprocess.PIPE,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                             env=environment(**changes))
+
+
+def on_a_terminal(*words):
+    """What a run that succeeds shows on standard error when it is a terminal."""
+    terminal, end = pty.openpty()
+    with subprocess.Popen([PROGRAM, *map(str, words)], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.DEVNULL, stderr=end, env=environment()) as process:
+        os.close(end)
+        shown = b""
+        try:
+            while piece := os.read(terminal, 4096):
+                shown += piece
+        except OSError:  # how Linux says that the other end is closed
+            pass
+    os.close(terminal)
+    if process.returncode != 0:
+        raise AssertionError(f"exit code {process.returncode}: {shown!r}")
+    return shown.decode()
 
 
 def json_lines(result):

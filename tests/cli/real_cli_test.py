@@ -3,12 +3,10 @@
 import json
 import os
 import pathlib
-import pty
 import signal
-import subprocess
 import unittest
 
-from program import PROGRAM, ROOT, environment, json_lines, main, run, start
+from program import ROOT, json_lines, main, on_a_terminal, run, start
 
 ORACLE = ROOT / "tests" / "data" / "oracle"
 
@@ -102,20 +100,8 @@ class RealCli(unittest.TestCase):
         self.assertIn("Paris", line["text"])
 
     def test_ATerminalSeesHowFarTheLoadingIs(self):
-        terminal, end = pty.openpty()
-        words = [PROGRAM, "generate", "-m", str(self.model), "-p", "x", "-n", "1"]
-        with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                              stderr=end, env=environment()) as process:
-            os.close(end)
-            shown = b""
-            try:
-                while piece := os.read(terminal, 4096):
-                    shown += piece
-            except OSError:  # how Linux says that the other end is closed
-                pass
-        os.close(terminal)
-        self.assertEqual(process.returncode, 0)
-        self.assertRegex(shown.decode(), r"loading SmolLM2.*\[#+\.*\] +\d+ %")
+        shown = on_a_terminal("generate", "-m", self.model, "-p", "x", "-n", "1")
+        self.assertRegex(shown, r"loading SmolLM2.*\[#+\.*\] +\d+ %")
         piped = run("generate", "-m", self.model, "-p", "x", "-n", "1")
         self.assertNotIn(b"loading", piped.stderr)
 
