@@ -72,7 +72,8 @@ void Attention(benchmark::State& state, Load load, Chunk chunk) {
              .slot = static_cast<uint16_t>(slot),
              .kv_head_end = kKvHeads,
              .chunk_end = (load.context + chunk.tokens - 1) / chunk.tokens,
-             .split = kNone32});
+             .split = kNone32,
+             .out_begin = static_cast<uint32_t>(rows.size())});
       }
       rows.push_back(
           {.slot = static_cast<uint16_t>(slot), .kv_index = load.context - load.rows + r});

@@ -26,8 +26,9 @@ struct OpGroup {
   Encoding encoding;
   uint32_t n = 0, k = 0;
   uint32_t calls = 0;
-  double ms = 0;        // of a step
-  double floor_ms = 0;  // 0: bounded by neither bytes nor operations worth naming
+  uint32_t logits_calls = 0;  // of them, over the rows with logits alone
+  double ms = 0;              // of a step
+  double floor_ms = 0;        // 0: bounded by neither bytes nor operations worth naming
 };
 
 struct StepWork {
@@ -67,6 +68,7 @@ std::vector<OpGroup> Group(const Model& model, const OpTimes& times, uint32_t st
       group = groups.end() - 1;
     }
     ++group->calls;
+    group->logits_calls += op.rows == RowSet::kLogits ? 1 : 0;
     group->ms += 1e-6 * static_cast<double>(op.ns) / steps;
   }
   std::sort(groups.begin(), groups.end(),
@@ -86,33 +88,45 @@ class Floors {
   }
 
   double Ms(const OpGroup& op) const {
-    const bool linear = op.kind == OpKind::kLinear || op.kind == OpKind::kHead;
-    if (!linear && op.kind != OpKind::kAttention) return 0;
-    const double bytes =
-        linear ? static_cast<double>(EncodedBytes(op.encoding, op.n, op.k)) : AttentionBytes();
-    const double operations = linear ? LinearOperations(op) : AttentionOperations();
-    const bool integer = linear && op.encoding != Encoding::kF32 && peak_.int8_ops_per_s > 0;
-    const double per_s = integer ? peak_.int8_ops_per_s : peak_.float_ops_per_s;
-    const double compute_s = per_s > 0 ? operations / per_s : 0;
-    return 1e3 * op.calls * std::max(bytes / bytes_per_s_, compute_s);
+    if (!IsLinear(op) && op.kind != OpKind::kAttention) return 0;
+    return 1e3 * ((op.calls - op.logits_calls) * CallSeconds(op, RowSet::kLive) +
+                  op.logits_calls * CallSeconds(op, RowSet::kLogits));
   }
   double bytes_per_s() const { return bytes_per_s_; }
 
  private:
+  static bool IsLinear(const OpGroup& op) {
+    return op.kind == OpKind::kLinear || op.kind == OpKind::kHead;
+  }
+  double CallSeconds(const OpGroup& op, RowSet rows) const {
+    const bool linear = IsLinear(op);
+    const double bytes =
+        linear ? static_cast<double>(EncodedBytes(op.encoding, op.n, op.k)) : AttentionBytes();
+    const double operations = linear ? LinearOperations(op, rows) : AttentionOperations(rows);
+    const bool integer = linear && op.encoding != Encoding::kF32 && peak_.int8_ops_per_s > 0;
+    const double per_s = integer ? peak_.int8_ops_per_s : peak_.float_ops_per_s;
+    const double compute_s = per_s > 0 ? operations / per_s : 0;
+    return std::max(bytes / bytes_per_s_, compute_s);
+  }
   double AttentionBytes() const {
     return work_.num_seqs * work_.context_tokens *
            static_cast<double>(driver_.geometry().bytes_per_token()) /
            driver_.model().config().num_layers;
   }
-  double LinearOperations(const OpGroup& op) const {
-    const double rows = op.kind == OpKind::kHead ? work_.num_seqs : work_.rows;
-    return 2.0 * rows * op.n * op.k;
+  // One row of a sequence has logits.
+  double NumRows(RowSet rows) const {
+    return rows == RowSet::kLogits ? work_.num_seqs : work_.rows;
   }
-  // Each row sees the mean context, once for its scores and once for its sum.
-  double AttentionOperations() const {
+  double LinearOperations(const OpGroup& op, RowSet rows) const {
+    return 2.0 * NumRows(rows) * op.n * op.k;
+  }
+  // Each row sees the mean context, the last row of a prompt all of it, once for its scores and
+  // once for its sum.
+  double AttentionOperations(RowSet rows) const {
     const ModelConfig& config = driver_.model().config();
-    const double seen = work_.prefill ? (work_.rows + 1) / 2.0 : work_.context_tokens;
-    return 4.0 * config.num_heads * config.head_dim * work_.rows * seen;
+    const bool mean = work_.prefill && rows == RowSet::kLive;
+    const double seen = mean ? (work_.rows + 1) / 2.0 : work_.context_tokens;
+    return 4.0 * config.num_heads * config.head_dim * NumRows(rows) * seen;
   }
 
   const StepDriver& driver_;

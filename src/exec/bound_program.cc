@@ -155,6 +155,13 @@ Status BoundProgram::Bind(const Program& program, const Model& model, const KvGe
     b.gating = op.gating;
     b.scale = op.scale;
     b.max_rows = op.rows == RowSet::kLive ? program.capacity.max_rows : program.capacity.max_logits;
+    const auto gathers = [&](ValueIdx v) -> uint8_t {
+      return v != kNoValue && program.values[v].rows != op.rows ? 1 : 0;
+    };
+    b.gathers_in = gathers(op.in);
+    b.gathers_add = gathers(op.add);
+    KVRM_CHECK((b.gathers_in == 0 || op.CanGatherIn()) && (b.gathers_add == 0 || op.CanGatherAdd()),
+               "I1: an op runs over the rows of its inputs, or gathers them");
     if (op.in != kNoValue) {
       b.in = arena.data() + program.values[op.in].offset;
       b.in_stride = program.values[op.in].row_bytes;

@@ -24,6 +24,8 @@ struct BoundOp {
   RowSet rows;
   uint8_t kv_group;
   uint8_t integer_activations;  // of what it writes, or of what a linear reads
+  uint8_t gathers_in;           // `in` has every row, the op runs over those with logits
+  uint8_t gathers_add;          // the same of `add`
   RopeKind rope;
   Gating gating;
   Encoding encoding;

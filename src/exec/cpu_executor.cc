@@ -138,6 +138,7 @@ Status CpuExecutor::Init() {
   step.max_slots = config_.max_slots;
   step.max_seq_tokens = config_.max_seq_tokens;
   step.kv_width = config_.kv_width;
+  step.logits_group = config_.geometry.layer_group.back();
   step.num_threads = pool_.num_threads();
   step.num_heads = m.num_heads;
   step.num_kv_heads = m.num_kv_heads;
@@ -224,7 +225,7 @@ Status CpuExecutor::BuildPrograms() {
     config_.op_times->clear();
     for (uint32_t i = 0; i < num_cursors_; ++i) {
       const BoundOp& op = programs_[0]->ops()[i];
-      config_.op_times->push_back({op.kind, op.layer, op.encoding, op.n, op.k, 0});
+      config_.op_times->push_back({op.kind, op.layer, op.rows, op.encoding, op.n, op.k, 0});
     }
   }
   return Ok();

@@ -22,6 +22,10 @@ struct Call {
   uint32_t live_rows() const {
     return op.rows == RowSet::kLive ? step.num_rows() : step.num_logits();
   }
+  // Where an op over the rows with logits finds them among all rows.
+  const uint32_t* index(uint8_t gathers) const {
+    return gathers != 0 ? step.logits_rows() : nullptr;
+  }
   ActivationKind kind() const {
     return op.integer_activations != 0 ? ActivationKind::kInt8 : ActivationKind::kFloat;
   }
@@ -72,7 +76,7 @@ void Norm(const Call& c) {
   ops::NormArgs args;
   args.in = reinterpret_cast<const float*>(c.op.in);
   args.in_stride = c.op.in_stride / sizeof(float);
-  args.row_index = c.op.rows == RowSet::kLogits ? c.step.logits_rows() : nullptr;
+  args.row_index = c.index(c.op.gathers_in);
   args.weight = reinterpret_cast<const float*>(c.op.weights);
   args.eps = c.constants.norm_eps;
   args.k = c.op.k;
@@ -81,7 +85,8 @@ void Norm(const Call& c) {
   args.out = c.op.out;
   args.out_stride = c.op.out_stride;
   args.add = c.op.add;
-  c.Hash({args.in, args.row_index, args.weight, args.add, args.out},
+  args.add_index = c.index(c.op.gathers_add);
+  c.Hash({args.in, args.row_index, args.weight, args.add, args.add_index, args.out},
          {args.k, args.in_stride, args.out_stride, static_cast<uint64_t>(args.kind)});
   c.ForEachRow([&](uint32_t row) { c.constants.kernels->norm(args, row); });
 }
@@ -125,7 +130,8 @@ void Linear(const Call& c) {
   args.n_live = c.op.n_live;
   args.bias = c.op.bias;
   args.soft_cap = c.op.soft_cap;
-  c.Hash({args.in, args.add, args.bias, args.panels, args.out, args.panel_max},
+  args.add_index = c.index(c.op.gathers_add);
+  c.Hash({args.in, args.add, args.add_index, args.bias, args.panels, args.out, args.panel_max},
          {args.k, args.n, args.n_live, args.in_stride, args.out_stride, args.panel_max_stride,
           static_cast<uint64_t>(args.encoding), std::bit_cast<uint32_t>(args.soft_cap)});
   if (c.trace != nullptr) c.trace->CountLinear();
@@ -166,13 +172,14 @@ void RopeWrite(const Call& c) {
 
 void Attention(const Call& c) {
   const StepTables::Group& group = c.step.group(c.op.kv_group);
+  const StepTables::TaskList& list = c.op.rows == RowSet::kLogits ? group.with_logits : group.all;
   const FrameView& frame = c.step.frame();
   ops::AttentionArgs args;
   args.q = reinterpret_cast<const float*>(c.op.in);
   args.q_stride = c.op.in_stride / sizeof(float);
   args.rows = c.step.rows();
-  args.tasks = group.tasks.data();
-  args.split_rows = group.split_rows.data();
+  args.tasks = list.tasks.data();
+  args.split_rows = list.split_rows.data();
   args.split_done = c.step.split_done();
   args.partials = c.step.partials();
   args.segments = frame.SlotSegments(c.op.kv_group, 0);
@@ -197,7 +204,7 @@ void Attention(const Call& c) {
           args.kv_base, args.out},
          {args.q_stride, args.part_offset, args.page_bytes, args.window, args.out_stride,
           std::bit_cast<uint32_t>(args.soft_cap), static_cast<uint64_t>(args.format)});
-  c.ForEachItem(group.num_tasks,
+  c.ForEachItem(list.num_tasks,
                 [&](uint32_t task) { c.constants.kernels->attention(args, task, c.scratch); });
 }
 

@@ -41,14 +41,17 @@ uint64_t ProgramBytes(const ModelConfig& model, const CpuExecutorConfig& config,
 uint64_t StepTablesBytes(const StepTablesConfig& config) {
   const uint64_t max_chunks = (config.max_seq_tokens + ops::kChunkTokens - 1) / ops::kChunkTokens;
   const uint64_t split_rows = std::min<uint64_t>(32, uint64_t{4} * config.num_threads);
-  const uint64_t tasks = (config.max_rows + split_rows * max_chunks) * config.num_kv_heads;
+  const auto task_list = [&](uint64_t rows) {
+    const uint64_t tasks = (rows + split_rows * max_chunks) * config.num_kv_heads;
+    return tasks * sizeof(ops::AttentionTask) + split_rows * sizeof(ops::SplitRow);
+  };
   const uint64_t group = config.max_rows * sizeof(uint64_t) + config.max_slots * sizeof(uint32_t) +
-                         tasks * sizeof(ops::AttentionTask) + split_rows * sizeof(ops::SplitRow);
+                         task_list(config.max_rows);
   const uint64_t partial_floats =
       split_rows * max_chunks * config.num_heads * (config.head_dim + 2);
-  return group * config.geometry.groups.size() + config.max_logits * sizeof(uint32_t) +
-         config.max_rows * (1 + sizeof(Row)) + split_rows * sizeof(uint32_t) +
-         partial_floats * sizeof(float);
+  return group * config.geometry.groups.size() + task_list(config.max_logits) +
+         config.max_logits * sizeof(uint32_t) + config.max_rows * (1 + sizeof(Row)) +
+         split_rows * sizeof(uint32_t) + partial_floats * sizeof(float);
 }
 
 uint64_t CpuExecutorBytes(const ModelConfig& model, const CpuExecutorConfig& config,

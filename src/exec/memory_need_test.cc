@@ -27,11 +27,13 @@ TEST(MemoryNeed, OfStepTablesIsThatOfTheirVectors) {
     for (uint32_t g = 0; g < 2; ++g) {
       const StepTables::Group& group = tables.group(g);
       bytes += group.write_offset.size() * sizeof(group.write_offset[0]) +
-               group.num_segments.size() * sizeof(group.num_segments[0]) +
-               group.tasks.size() * sizeof(group.tasks[0]) +
-               group.split_rows.size() * sizeof(group.split_rows[0]);
+               group.num_segments.size() * sizeof(group.num_segments[0]);
+      for (const StepTables::TaskList* list : {&group.all, &group.with_logits}) {
+        bytes += list->tasks.size() * sizeof(list->tasks[0]) +
+                 list->split_rows.size() * sizeof(list->split_rows[0]);
+      }
     }
-    const uint64_t splits = tables.group(0).split_rows.size();
+    const uint64_t splits = tables.group(0).all.split_rows.size();
     bytes += splits * sizeof(uint32_t) + splits * 4 * 6 * (32 + 2) * sizeof(float);
     EXPECT_EQ(StepTablesBytes(config), bytes) << threads << " threads";
   }

@@ -14,6 +14,7 @@ namespace kvrm {
 struct OpTime {
   OpKind kind;
   uint16_t layer = 0;
+  RowSet rows = RowSet::kLive;
   Encoding encoding;      // of its weights
   uint32_t n = 0, k = 0;  // outputs and inputs, values
   uint64_t ns = 0;        // of all replays since it was last set to 0

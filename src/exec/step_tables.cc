@@ -30,20 +30,25 @@ uint64_t Work(const ops::AttentionTask& task) {
 StepTables::StepTables(const StepTablesConfig& config) : config_(config) {
   const uint32_t max_chunks = Chunks(config.max_seq_tokens);
   max_split_rows_ = std::min(kMaxSplitRows, kTasksPerThread * config.num_threads);
-  const uint32_t max_tasks =
-      config.max_rows * config.num_kv_heads + max_split_rows_ * max_chunks * config.num_kv_heads;
   groups_.resize(config.geometry.groups.size());
-  for (Group& group : groups_) {
-    group.write_offset.resize(config.max_rows);
-    group.num_segments.resize(config.max_slots);
-    group.tasks.resize(max_tasks);
-    group.split_rows.resize(max_split_rows_);
+  for (uint32_t g = 0; g < groups_.size(); ++g) {
+    groups_[g].write_offset.resize(config.max_rows);
+    groups_[g].num_segments.resize(config.max_slots);
+    SizeTasks(groups_[g].all, config.max_rows);
+    if (g == config.logits_group) SizeTasks(groups_[g].with_logits, config.max_logits);
   }
   filled_.resize(config.max_rows);
   logits_rows_.resize(config.max_logits);
   row_status_.resize(config.max_rows);
   split_done_ = std::make_unique<std::atomic<uint32_t>[]>(max_split_rows_);
   partials_.resize(size_t{max_split_rows_} * max_chunks * config.num_heads * (config.head_dim + 2));
+}
+
+void StepTables::SizeTasks(TaskList& list, uint32_t max_rows) const {
+  const uint32_t max_split_tasks =
+      max_split_rows_ * Chunks(config_.max_seq_tokens) * config_.num_kv_heads;
+  list.tasks.resize(max_rows * config_.num_kv_heads + max_split_tasks);
+  list.split_rows.resize(max_split_rows_);
 }
 
 void StepTables::Build(const FrameView& frame, RowFill fill) {
@@ -70,7 +75,8 @@ void StepTables::Build(const FrameView& frame, RowFill fill) {
       group.write_offset[i] = geometry.PageOffset(PageId{page});
     }
     group.width = WidthOf(g);
-    BuildTasks(g);
+    BuildTasks(g, /*with_logits=*/false);
+    if (g == config_.logits_group) BuildTasks(g, /*with_logits=*/true);
   }
 }
 
@@ -87,7 +93,10 @@ void StepTables::FillUp(RowFill fill) {
   std::fill(filled_.begin() + head.num_rows, filled_.begin() + fill.rows, UnusedRow());
   rows_ = filled_.data();
   num_rows_ = fill.rows;
-  for (; num_logits_ < fill.logits; ++num_logits_) logits_rows_[num_logits_] = head.num_rows;
+  for (uint32_t row = head.num_rows; num_logits_ < fill.logits; ++num_logits_) {
+    if (row < num_rows_) filled_[row].logits_idx = num_logits_;
+    logits_rows_[num_logits_] = row < num_rows_ ? row++ : num_rows_ - 1;
+  }
 }
 
 // Reads place 0 of a slot that still has it: the cheapest that there is. Where windows have left it
@@ -157,81 +166,88 @@ void StepTables::CheckOffered(const FrameView& frame) const {
   }
 }
 
-void StepTables::BuildTasks(uint32_t g) {
-  Group& group = groups_[g];
-  group.num_tasks = 0;
-  group.num_splits = 0;
-  const Row* rows = rows_;
-  const uint32_t num_rows = num_rows_;
+StepTables::Tile StepTables::NextTile(uint32_t row, bool with_logits) const {
+  const auto counts = [&](uint32_t i) { return !with_logits || rows_[i].logits_idx != kNone32; };
+  while (row < num_rows_ && !counts(row)) ++row;
+  if (row == num_rows_) return {row, 0, 0};
   const uint32_t num_live = frame_.head->num_rows;
-  const uint32_t window = config_.geometry.groups[g].window_tokens;
-  const auto tile_end = [&](uint32_t row) {
-    uint32_t end = row + 1;
-    const uint32_t limit = row < num_live ? num_live : num_rows;
-    while (end < limit && end - row < ops::kMaxTaskRows && rows[end].slot == rows[row].slot) {
-      ++end;
-    }
-    return end;
-  };
+  const uint32_t limit = row < num_live ? num_live : num_rows_;
+  uint32_t end = row + 1;
+  while (end < limit && end - row < ops::kMaxTaskRows && counts(end) &&
+         rows_[end].slot == rows_[row].slot) {
+    ++end;
+  }
+  return {row, end - row, with_logits ? rows_[row].logits_idx : row};
+}
+
+void StepTables::BuildTasks(uint32_t g, bool with_logits) {
+  Group& group = groups_[g];
+  TaskList& list = with_logits ? group.with_logits : group.all;
+  list.num_tasks = 0;
+  list.num_splits = 0;
+  const Reach reach{config_.geometry.groups[g].window_tokens, group.width};
+  const auto next = [&](const Tile& tile) { return NextTile(tile.row + tile.count, with_logits); };
+  const Tile first = NextTile(0, with_logits);
   uint32_t num_tiles = 0;
-  for (uint32_t row = 0; row < num_rows; row = tile_end(row)) ++num_tiles;
+  for (Tile tile = first; tile.count != 0; tile = next(tile)) ++num_tiles;
   const uint32_t wanted = kTasksPerThread * config_.num_threads;
   const bool by_head = num_tiles < wanted;
   const bool split = num_tiles * config_.num_kv_heads < wanted;
-  for (uint32_t row = 0; row < num_rows;) {
-    const uint32_t end = tile_end(row);
-    const bool alone = end - row == 1;
-    if (split && alone && group.num_splits < max_split_rows_ &&
-        Chunks(std::max(rows[row].kv_index + 1, group.width)) >
-            FirstChunk(rows[row].kv_index, window) + 1) {
-      AddSplitRow(group, row, window);
+  for (Tile tile = first; tile.count != 0; tile = next(tile)) {
+    const uint32_t kv_index = rows_[tile.row].kv_index;
+    const bool several_chunks =
+        Chunks(std::max(kv_index + 1, reach.width)) > FirstChunk(kv_index, reach.window) + 1;
+    if (split && tile.count == 1 && list.num_splits < max_split_rows_ && several_chunks) {
+      AddSplitRow(list, tile, reach);
     } else {
-      AddTile(group, row, end - row, window, by_head ? 1 : config_.num_kv_heads);
+      AddTile(list, tile, reach, by_head ? 1 : config_.num_kv_heads);
     }
-    row = end;
   }
   std::sort(
-      group.tasks.begin(), group.tasks.begin() + group.num_tasks,
+      list.tasks.begin(), list.tasks.begin() + list.num_tasks,
       [](const ops::AttentionTask& a, const ops::AttentionTask& b) { return Work(a) > Work(b); });
 }
 
-void StepTables::AddTile(Group& group, uint32_t row, uint32_t count, uint32_t window,
-                         uint32_t head_step) {
-  const Row* rows = rows_;
+void StepTables::AddTile(TaskList& list, const Tile& tile, Reach reach, uint32_t head_step) {
+  const Row& first = rows_[tile.row];
+  const Row& last = rows_[tile.row + tile.count - 1];
   for (uint32_t head = 0; head < config_.num_kv_heads; head += head_step) {
-    ops::AttentionTask& task = group.tasks[group.num_tasks++];
-    task.row_begin = row;
-    task.num_rows = static_cast<uint16_t>(count);
-    task.slot = rows[row].slot;
+    ops::AttentionTask& task = list.tasks[list.num_tasks++];
+    task.row_begin = tile.row;
+    task.num_rows = static_cast<uint16_t>(tile.count);
+    task.slot = first.slot;
     task.kv_head_begin = static_cast<uint16_t>(head);
     task.kv_head_end = static_cast<uint16_t>(std::min(head + head_step, config_.num_kv_heads));
-    task.chunk_begin = FirstChunk(rows[row].kv_index, window);
-    task.chunk_end = Chunks(std::max(rows[row + count - 1].kv_index + 1, group.width));
+    task.chunk_begin = FirstChunk(first.kv_index, reach.window);
+    task.chunk_end = Chunks(std::max(last.kv_index + 1, reach.width));
     task.split = kNone32;
+    task.out_begin = tile.out_row;
   }
 }
 
-void StepTables::AddSplitRow(Group& group, uint32_t row, uint32_t window) {
-  const Row& r = rows_[row];
-  const uint32_t first = FirstChunk(r.kv_index, window);
-  const uint32_t end = Chunks(std::max(r.kv_index + 1, group.width));
-  const uint32_t split = group.num_splits++;
-  ops::SplitRow& split_row = group.split_rows[split];
-  split_row.row = row;
-  split_row.num_chunks = Chunks(r.kv_index + 1);
+void StepTables::AddSplitRow(TaskList& list, const Tile& tile, Reach reach) {
+  const Row& row = rows_[tile.row];
+  const uint32_t first = FirstChunk(row.kv_index, reach.window);
+  const uint32_t end = Chunks(std::max(row.kv_index + 1, reach.width));
+  const uint32_t split = list.num_splits++;
+  ops::SplitRow& split_row = list.split_rows[split];
+  split_row.row = tile.row;
+  split_row.out_row = tile.out_row;
+  split_row.num_chunks = Chunks(row.kv_index + 1);
   split_row.partial_begin = split * Chunks(config_.max_seq_tokens);
   split_row.num_tasks = 0;
   for (uint32_t chunk = first; chunk < end; ++chunk) {
     for (uint32_t head = 0; head < config_.num_kv_heads; ++head) {
-      ops::AttentionTask& task = group.tasks[group.num_tasks++];
-      task.row_begin = row;
+      ops::AttentionTask& task = list.tasks[list.num_tasks++];
+      task.row_begin = tile.row;
       task.num_rows = 1;
-      task.slot = r.slot;
+      task.slot = row.slot;
       task.kv_head_begin = static_cast<uint16_t>(head);
       task.kv_head_end = static_cast<uint16_t>(head + 1);
       task.chunk_begin = chunk;
       task.chunk_end = chunk + 1;
       task.split = split;
+      task.out_begin = tile.out_row;
       ++split_row.num_tasks;
     }
   }

@@ -22,6 +22,8 @@ struct StepTablesConfig {
   uint32_t max_slots = 0;
   uint32_t max_seq_tokens = 0;
   KvWidth kv_width = KvWidth::kLive;
+  // The KV group of the layer whose attention the rows with logits alone need: the last.
+  uint32_t logits_group = 0;
   uint32_t num_threads = 1;
   uint32_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
 };
@@ -35,18 +37,23 @@ class StepTables {
   explicit StepTables(const StepTablesConfig& config);
 
   // Requires: the frame is sound (ValidateFrame) and within the capacities of the config. `fill`:
-  // rows and logits that are computed, live or not, once any is live; those past the live ones read
-  // place 0 of a live row's slot, or what the first live row reads, and write nothing.
+  // rows and logits that are computed, live or not, once any is live; rows past the live ones read
+  // place 0 of a live row's slot, or what the first live row reads, and write nothing; logits past
+  // the live ones are theirs, as far as they go round, then the last row's.
   void Build(const FrameView& frame, RowFill fill = {});
 
-  struct Group {
-    std::vector<uint64_t> write_offset;     // [max_rows] of the page a row writes
-    std::vector<uint32_t> num_segments;     // [max_slots]
-    std::vector<ops::AttentionTask> tasks;  // [num_tasks] live, largest first
+  struct TaskList {
+    std::vector<ops::AttentionTask> tasks;  // [num_tasks] in use, largest first
     std::vector<ops::SplitRow> split_rows;
     uint32_t num_tasks = 0;
     uint32_t num_splits = 0;
-    uint32_t width = 0;  // token places that its attention reads; 0 = what rows see
+  };
+  struct Group {
+    std::vector<uint64_t> write_offset;  // [max_rows] of the page a row writes
+    std::vector<uint32_t> num_segments;  // [max_slots]
+    TaskList all;                        // of every row
+    TaskList with_logits;                // of the rows with logits; of config.logits_group alone
+    uint32_t width = 0;                  // token places that its attention reads; 0 = what rows see
   };
 
   const FrameView& frame() const { return frame_; }
@@ -64,9 +71,21 @@ class StepTables {
   void FillUp(RowFill fill);
   Row UnusedRow() const;
   uint32_t WidthOf(uint32_t g) const;
-  void BuildTasks(uint32_t g);
-  void AddTile(Group& group, uint32_t row, uint32_t count, uint32_t window, uint32_t head_step);
-  void AddSplitRow(Group& group, uint32_t row, uint32_t window);
+  void SizeTasks(TaskList& list, uint32_t max_rows) const;
+  // Adjacent rows of one slot, or one row.
+  struct Tile {
+    uint32_t row, count;
+    uint32_t out_row;  // of the first, in what attention writes
+  };
+  // The next tile at `row` or behind, of any rows or of those with logits; no rows past the last.
+  Tile NextTile(uint32_t row, bool with_logits) const;
+  void BuildTasks(uint32_t g, bool with_logits);
+  struct Reach {
+    uint32_t window;  // of the group; 0 = none
+    uint32_t width;
+  };
+  void AddTile(TaskList& list, const Tile& tile, Reach reach, uint32_t head_step);
+  void AddSplitRow(TaskList& list, const Tile& tile, Reach reach);
 
   StepTablesConfig config_;
   uint32_t max_split_rows_ = 0;

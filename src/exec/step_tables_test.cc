@@ -37,7 +37,8 @@ struct OneRow {
 
 uint32_t EndOf(const StepTables::Group& group) {
   uint32_t end = 0;
-  for (uint32_t i = 0; i < group.num_tasks; ++i) end = std::max(end, group.tasks[i].chunk_end);
+  const StepTables::TaskList& all = group.all;
+  for (uint32_t i = 0; i < all.num_tasks; ++i) end = std::max(end, all.tasks[i].chunk_end);
   return end;
 }
 
@@ -86,12 +87,16 @@ TEST(RowFill, RowsPastTheLiveOnesWriteNothingAndReadPlaceZero) {
     EXPECT_EQ(step.rows()[i].kv_index, 0u);
     EXPECT_EQ(step.rows()[i].flags, kRowNoWrite);
   }
-  for (uint32_t i = 3; i < kMaxLogits; ++i) EXPECT_GE(step.logits_rows()[i], 3u);
+  for (uint32_t i = 3; i < kMaxRows; ++i) {
+    const uint32_t logits_idx = i < kMaxLogits ? i : kNone32;
+    EXPECT_EQ(step.rows()[i].logits_idx, logits_idx);
+    if (i < kMaxLogits) EXPECT_EQ(step.logits_rows()[i], i);
+  }
   // No task holds rows of both kinds: its chunks would be those of the last one.
-  const StepTables::Group& group = step.group(0);
+  const StepTables::TaskList& all = step.group(0).all;
   std::vector<uint32_t> covered(kMaxRows);
-  for (uint32_t t = 0; t < group.num_tasks; ++t) {
-    const ops::AttentionTask& task = group.tasks[t];
+  for (uint32_t t = 0; t < all.num_tasks; ++t) {
+    const ops::AttentionTask& task = all.tasks[t];
     EXPECT_EQ(task.row_begin < 3, task.row_begin + task.num_rows <= 3);
     for (uint32_t i = 0; i < task.num_rows; ++i) {
       covered[task.row_begin + i] +=
@@ -112,7 +117,50 @@ TEST(RowFill, WherePlaceZeroLeftAWindowRowsReadWhatTheFirstLiveOneReads) {
   for (uint32_t i = 3; i < kMaxRows; ++i) {
     EXPECT_EQ(step.rows()[i].kv_index, view.rows[0].kv_index);
     EXPECT_EQ(step.rows()[i].flags, kRowNoWrite);
-    EXPECT_EQ(step.rows()[i].logits_idx, kNone32);
+  }
+}
+
+// Rows may be fewer than the logits that a program has room for.
+TEST(RowFill, LogitsThatNoRowIsLeftForAreTheLastRows) {
+  StepTables step(Config(KvWidth::kLive));
+  WarmUpFrame frame(Config(KvWidth::kLive).geometry, kMaxRows, /*max_logits=*/1);
+  step.Build(frame.View(kMaxRows - 2), {.rows = kMaxRows, .logits = kMaxLogits});
+  ASSERT_EQ(step.num_logits(), kMaxLogits);
+  EXPECT_EQ(step.logits_rows()[0], 0u);
+  EXPECT_EQ(step.logits_rows()[1], kMaxRows - 2);
+  for (uint32_t i = 2; i < kMaxLogits; ++i) EXPECT_EQ(step.logits_rows()[i], kMaxRows - 1);
+}
+
+// What the last layer's attention is cut into: the rows with logits, each once per head and chunk,
+// and where their outputs go.
+TEST(LogitsTasks, CoverTheRowsWithLogitsAndNoOthers) {
+  for (const uint32_t num_rows : {1u, 3u, 20u, kMaxRows}) {
+    for (const uint32_t every : {1u, 2u, 7u, 100u}) {
+      StepTables step(Config(KvWidth::kLive));
+      WarmUpFrame frame(Config(KvWidth::kLive).geometry, kMaxRows, kMaxLogits, 600);
+      const FrameView view = frame.View(num_rows, 600);
+      uint32_t num_logits = 0;
+      for (uint32_t i = 0; i < num_rows; ++i) {
+        const bool wanted = (num_rows - 1 - i) % every == 0 && num_logits < kMaxLogits;
+        const_cast<Row&>(view.rows[i]).logits_idx = wanted ? num_logits++ : kNone32;
+      }
+      const_cast<FrameHead*>(view.head)->num_logits = num_logits;
+      step.Build(view);
+      const StepTables::TaskList& list = step.group(0).with_logits;
+      std::vector<uint32_t> covered(num_logits);
+      for (uint32_t t = 0; t < list.num_tasks; ++t) {
+        const ops::AttentionTask& task = list.tasks[t];
+        for (uint32_t i = 0; i < task.num_rows; ++i) {
+          const uint32_t logits_idx = step.rows()[task.row_begin + i].logits_idx;
+          ASSERT_NE(logits_idx, kNone32);
+          ASSERT_EQ(logits_idx, task.out_begin + i);
+          covered[logits_idx] +=
+              (task.kv_head_end - task.kv_head_begin) * (task.chunk_end - task.chunk_begin);
+        }
+      }
+      for (const uint32_t count : covered) EXPECT_EQ(count, 2u * 3) << num_rows << " " << every;
+      EXPECT_EQ(step.group(1).with_logits.num_tasks, 0u) << "of no layer";
+    }
   }
 }
 

@@ -138,9 +138,16 @@ std::vector<std::string> ValidateProgram(const Program& program) {
   for (uint32_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     for (const ValueIdx v : {op.in, op.add}) {
-      if (v == kNoValue || written[v]) continue;
-      violations.push_back(Line("I1: op %u (%s) reads %s before it is written", i, OpName(op.kind),
-                                program.values[v].name.c_str()));
+      if (v == kNoValue) continue;
+      if (!written[v]) {
+        violations.push_back(Line("I1: op %u (%s) reads %s before it is written", i,
+                                  OpName(op.kind), program.values[v].name.c_str()));
+      }
+      if (program.values[v].rows != op.rows &&
+          !(v == op.add ? op.CanGatherAdd() : op.CanGatherIn())) {
+        violations.push_back(Line("I1: op %u (%s) and its input %s run over different rows", i,
+                                  OpName(op.kind), program.values[v].name.c_str()));
+      }
     }
     if (op.out == kNoValue) continue;
     written[op.out] = true;

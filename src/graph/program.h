@@ -101,6 +101,14 @@ struct Op {
   uint32_t window = 0;
   bool sinks = false;        // a learnt logit per head joins the softmax; no executor offers it yet
   bool chunk_stats = false;  // (m, l) of each chunk as an output; no executor offers it yet
+
+  // Whether an op over the rows with logits finds them in an input that has every row.
+  bool CanGatherIn() const {
+    return rows == RowSet::kLogits && (kind == OpKind::kNorm || kind == OpKind::kAttention);
+  }
+  bool CanGatherAdd() const {
+    return rows == RowSet::kLogits && (kind == OpKind::kNorm || kind == OpKind::kLinear);
+  }
 };
 
 struct Graph {

@@ -67,6 +67,24 @@ TEST(Program, ValidatorFindsDisagreeingRowSets) {
   EXPECT_FALSE(ValidateProgram(program).empty());
 }
 
+// Rows are found by an index where they are fewer than those of an input, and nowhere else.
+TEST(Program, ValidatorFindsInputsOfOtherRows) {
+  Program wide_head = PlanProgram(SmallGraph(), {8, 4});
+  wide_head.ops[6].in = 1;  // h has all rows, and a head gathers none
+  EXPECT_EQ(ValidateProgram(wide_head).size(), 1u);
+  Program narrow_input = PlanProgram(SmallGraph(), {8, 4});
+  narrow_input.ops.push_back(narrow_input.ops[4]);  // over all rows, from those with logits
+  narrow_input.ops.back().in = 4;
+  EXPECT_EQ(ValidateProgram(narrow_input).size(), 1u);
+  Program gathered = PlanProgram(SmallGraph(), {8, 4});
+  gathered.values.push_back({"z", ValueKind::kFloatRows, RowSet::kLogits, 64, 256, 1 << 20});
+  gathered.ops.push_back(gathered.ops[4]);
+  gathered.ops.back().rows = RowSet::kLogits;
+  gathered.ops.back().in = 4;
+  gathered.ops.back().out = 6;  // z = linear(l) + the rows of x with logits
+  EXPECT_EQ(ValidateProgram(gathered), std::vector<std::string>{});
+}
+
 TEST(Program, PlanningIsDeterministic) {
   EXPECT_EQ(DumpProgram(PlanProgram(SmallGraph(), {8, 4})),
             DumpProgram(PlanProgram(SmallGraph(), {8, 4})));

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/check.h"
 #include "model/family.h"
 #include "tensor/encoding.h"
 
@@ -11,26 +12,34 @@ DecoderBuilder::DecoderBuilder(const ModelConfig& config, const KvGeometry& geom
                                bool integer_activations)
     : config_(config), geometry_(geometry) {
   graph_.integer_activations = integer_activations;
-  const uint32_t heads_width = config.num_heads * config.head_dim;
-  const uint32_t kv_width = config.num_kv_heads * config.head_dim;
-  x_ = Floats("x", config.hidden);
-  h_ = Activations("h", config.hidden);
-  qkv_ = Floats("qkv", heads_width + 2 * kv_width);
-  attended_ = Activations("attended", heads_width);
-  gate_up_ = Floats("gate_up", 2 * config.ffn);
-  inner_ = Activations("inner", config.ffn);
-  update_ = config.post_norms ? Floats("update", config.hidden) : kNoValue;
-  last_ = Activations("last", config.hidden, RowSet::kLogits);
-  logits_ = Floats("logits", (config.vocab + kPanel - 1) / kPanel * kPanel, RowSet::kLogits);
+  MakeBuffers();
+  const uint32_t heads = config.num_heads + 2 * config.num_kv_heads;
+  qkv_ = Floats("qkv", heads * config.head_dim);
 }
 
-ValueIdx DecoderBuilder::Floats(const char* name, uint32_t width, RowSet rows) {
-  graph_.values.push_back({name, ValueKind::kFloatRows, rows, width, 0, 0});
+void DecoderBuilder::MakeBuffers() {
+  x_ = residual_ = Floats("x", config_.hidden);
+  h_ = Activations("h", config_.hidden);
+  attended_ = Activations("attended", config_.num_heads * config_.head_dim);
+  gate_up_ = Floats("gate_up", 2 * config_.ffn);
+  inner_ = Activations("inner", config_.ffn);
+  update_ = config_.post_norms ? Floats("update", config_.hidden) : kNoValue;
+}
+
+void DecoderBuilder::KeepLogitsRows() {
+  const ValueIdx all_rows = x_;
+  rows_ = RowSet::kLogits;
+  MakeBuffers();
+  residual_ = all_rows;
+}
+
+ValueIdx DecoderBuilder::Floats(const char* name, uint32_t width) {
+  graph_.values.push_back({name, ValueKind::kFloatRows, rows_, width, 0, 0});
   return static_cast<ValueIdx>(graph_.values.size() - 1);
 }
 
-ValueIdx DecoderBuilder::Activations(const char* name, uint32_t width, RowSet rows) {
-  graph_.values.push_back({name, ValueKind::kActivationRows, rows, width, 0, 0});
+ValueIdx DecoderBuilder::Activations(const char* name, uint32_t width) {
+  graph_.values.push_back({name, ValueKind::kActivationRows, rows_, width, 0, 0});
   return static_cast<ValueIdx>(graph_.values.size() - 1);
 }
 
@@ -86,17 +95,20 @@ void DecoderBuilder::AddFfn() {
 
 void DecoderBuilder::AddToResidual(WeightRole linear, ValueIdx in, WeightRole norm) {
   if (!config_.post_norms) {
-    Add(OpKind::kLinear, linear, in, x_).add = x_;
-    return;
+    Add(OpKind::kLinear, linear, in, x_).add = residual_;
+  } else {
+    Add(OpKind::kLinear, linear, in, update_);
+    Add(OpKind::kNorm, norm, update_, x_).add = residual_;
   }
-  Add(OpKind::kLinear, linear, in, update_);
-  Add(OpKind::kNorm, norm, update_, x_).add = x_;
+  residual_ = x_;
 }
 
 Graph DecoderBuilder::Finish() {
+  KVRM_CHECK(rows_ == RowSet::kLogits, "the head runs over the rows whose logits are wanted");
   layer_ = kNoLayer;
-  Add(OpKind::kNorm, WeightRole::kOutputNorm, x_, last_);
-  Add(OpKind::kHead, WeightRole::kHead, last_, logits_).soft_cap = config_.logit_soft_cap;
+  const ValueIdx logits = Floats("logits", (config_.vocab + kPanel - 1) / kPanel * kPanel);
+  Norm(WeightRole::kOutputNorm);
+  Add(OpKind::kHead, WeightRole::kHead, h_, logits).soft_cap = config_.logit_soft_cap;
   return std::move(graph_);
 }
 
@@ -110,6 +122,7 @@ Graph BuildDecoderGraph(const ModelConfig& config, const KvGeometry& geometry,
     b.Qkv();
     if (config.head_norms) b.HeadNorms();
     b.Rope();
+    if (layer + 1 == config.num_layers) b.KeepLogitsRows();
     b.Attend();
     b.AddAttention();
     b.Norm(WeightRole::kFfnNorm);

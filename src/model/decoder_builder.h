@@ -29,17 +29,22 @@ class DecoderBuilder {
   void Qkv();                    // qkv = W h (+ bias, where the model has one)
   void HeadNorms();              // each q and k head of qkv normed
   void Rope();                   // q and k rotated as the layer says; K and V into their page
-  void Attend();                 // attended = attention(q)
-  void AddAttention();           // x += W attended, or norm(W attended)
+  // From here on only the rows whose logits are wanted: keys and values are written, and no later
+  // layer asks for the others. Called once, in the last layer.
+  void KeepLogitsRows();
+  void Attend();        // attended = attention(q)
+  void AddAttention();  // x += W attended, or norm(W attended)
   void GateUp();
   void Gate();    // inner = gating(gate) * up
   void AddFfn();  // x += W inner, or norm(W inner)
-  // The output norm and the head, over the rows whose logits are wanted. The last call.
+  // The output norm and the head. The last call. Requires: KeepLogitsRows was called.
   Graph Finish();
 
  private:
-  ValueIdx Floats(const char* name, uint32_t width, RowSet rows = RowSet::kLive);
-  ValueIdx Activations(const char* name, uint32_t width, RowSet rows = RowSet::kLive);
+  ValueIdx Floats(const char* name, uint32_t width);
+  ValueIdx Activations(const char* name, uint32_t width);
+  // The buffers of what comes behind rope, for the rows at hand.
+  void MakeBuffers();
   Op& Add(OpKind kind, WeightRole weight, ValueIdx in, ValueIdx out);
   Op& AddKv(OpKind kind, ValueIdx out);
   // `norm`: of what is added, where the model has such norms.
@@ -49,7 +54,9 @@ class DecoderBuilder {
   const KvGeometry& geometry_;
   Graph graph_;
   uint16_t layer_ = kNoLayer;
-  ValueIdx x_, h_, qkv_, attended_, gate_up_, inner_, update_, last_, logits_;
+  RowSet rows_ = RowSet::kLive;
+  ValueIdx residual_ = kNoValue;  // x before what is added next: x itself, or x of more rows
+  ValueIdx x_, h_, qkv_, attended_, gate_up_, inner_, update_;
 };
 
 }  // namespace kvrm

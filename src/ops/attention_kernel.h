@@ -18,7 +18,8 @@
 
 namespace kvrm::ops::KVRM_LANES_NS {
 
-// Normalises and encodes the query heads of KV head `kv_head` of one row: o [group, head_dim].
+// Normalises and encodes the query heads of KV head `kv_head` of one output row: o [group,
+// head_dim].
 inline void EmitHeads(const AttentionArgs& args, uint32_t row, uint32_t kv_head, float* o,
                       const QueryState* states) {
   const uint32_t group = args.num_heads / args.num_kv_heads;
@@ -201,7 +202,7 @@ inline void WholeTask(const AttentionArgs& args, const AttentionTask& task,
   for (uint32_t r = 0; r < task.num_rows; ++r) {
     for (uint32_t h = 0; h < kv_heads; ++h) {
       const size_t query = h * head_queries + r * group;
-      EmitHeads(args, task.row_begin + r, task.kv_head_begin + h, scratch.o + query * args.head_dim,
+      EmitHeads(args, task.out_begin + r, task.kv_head_begin + h, scratch.o + query * args.head_dim,
                 scratch.states + query);
     }
   }
@@ -245,7 +246,7 @@ inline void FoldSplit(const AttentionArgs& args, const SplitRow& split,
              args.head_dim);
       }
     }
-    EmitHeads(args, split.row, kv_head, scratch.o, states);
+    EmitHeads(args, split.out_row, kv_head, scratch.o, states);
   }
 }
 

@@ -73,7 +73,7 @@ Split RandomSplit(World& world, uint32_t num_kv_heads) {
       }
       chunk = end;
     }
-    split.rows.push_back({r, num_chunks, num_tasks, r * num_chunks});
+    split.rows.push_back({r, r, num_chunks, num_tasks, r * num_chunks});
   }
   std::shuffle(split.tasks.begin(), split.tasks.end(), world.rng);
   return split;
@@ -235,6 +235,28 @@ TEST(Attention, TaskWritesItsOwnHeadsAndRowsOnly) {
   }
 }
 
+// Where fewer rows are kept than there are, a task says which row of the output is its own.
+TEST(Attention, TaskSaysWhereItsRowsGo) {
+  for (const KernelTable* machine : AllMachines()) {
+    for (const uint32_t split : {kNone32, 0u}) {
+      Shape shape;
+      World world(shape, 600, 3, 6);
+      AttentionTask task = world.WholeTask(1, 1);
+      task.split = split;
+      const auto run = [&](uint32_t out_row) {
+        task.out_begin = out_row;
+        return world.Run(*machine, {task}, {{1, out_row, world.NumChunks(), 1, 0}});
+      };
+      const auto own = run(1);
+      const auto moved = run(0);
+      const auto stride = static_cast<std::ptrdiff_t>(world.OutStride());
+      EXPECT_TRUE(std::equal(moved.begin(), moved.begin() + stride, own.begin() + stride));
+      EXPECT_TRUE(std::all_of(moved.begin() + stride, moved.end(),
+                              [](std::byte b) { return b == kUntouched; }));
+    }
+  }
+}
+
 TEST(Attention, NaNThatARowSeesReachesItsOutput) {
   for (const KernelTable* machine : AllMachines()) {
     for (KvFormat format : kKvFormats) {
@@ -384,7 +406,7 @@ TEST(B076, RowThatSeesNothingGivesExactZeros) {
       none.chunk_end = 0;
       AttentionTask too_old = world.WholeTask(0, 1);  // the window lies in chunk 2
       too_old.chunk_end = 2;
-      const std::vector<SplitRow> splits = {{0, 2, 2, 0}};
+      const std::vector<SplitRow> splits = {{0, 0, 2, 2, 0}};
       AttentionTask first = too_old;
       first.split = 0;
       first.chunk_end = 1;
@@ -418,9 +440,9 @@ TEST(B076, EmptyPartOfASplitHasNoEffect) {
       tasks.push_back(task);
     }
     const auto want = world.Run(*machine, world.Whole());
-    EXPECT_TRUE(SameBytes(world.Run(*machine, tasks, {{0, 3, 3, 0}}), want)) << machine->name;
+    EXPECT_TRUE(SameBytes(world.Run(*machine, tasks, {{0, 0, 3, 3, 0}}), want)) << machine->name;
     tasks.erase(tasks.begin() + 1);  // chunk 0 may as well have no task
-    EXPECT_TRUE(SameBytes(world.Run(*machine, tasks, {{0, 3, 2, 0}}), want)) << machine->name;
+    EXPECT_TRUE(SameBytes(world.Run(*machine, tasks, {{0, 0, 3, 2, 0}}), want)) << machine->name;
   }
 }
 

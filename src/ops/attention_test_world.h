@@ -129,7 +129,8 @@ class World {
             static_cast<uint16_t>(shape_.num_kv_heads),
             0,
             NumChunks(),
-            kNone32};
+            kNone32,
+            row_begin};
   }
   // One task for all rows (at most kMaxTaskRows).
   std::vector<AttentionTask> Whole() const {

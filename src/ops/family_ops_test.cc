@@ -158,6 +158,39 @@ TEST(FamilyNorm, AddsToTheResidualInPlace) {
   }
 }
 
+TEST(FamilyNorm, FindsTheResidualByItsIndex) {
+  constexpr uint32_t kWidth = 32;
+  std::mt19937 rng(5);
+  const auto x = RandomFloats(2 * kWidth, -4.0f, 4.0f, rng);
+  const auto weight = RandomFloats(kWidth, 0.1f, 2.0f, rng);
+  const auto residual = RandomFloats(4 * kWidth, -1.0f, 1.0f, rng);
+  const uint32_t index[] = {3, 1};
+  for (const KernelTable* machine : AllMachines()) {
+    const auto run = [&](const float* add, const uint32_t* add_index, uint32_t row) {
+      std::vector<float> out(2 * kWidth);
+      NormArgs args{};
+      args.in = x.data();
+      args.in_stride = kWidth;
+      args.weight = weight.data();
+      args.eps = 1e-6f;
+      args.k = kWidth;
+      args.num_rows = 2;
+      args.kind = ActivationKind::kFloat;
+      args.out = reinterpret_cast<std::byte*>(out.data());
+      args.out_stride = kWidth * sizeof(float);
+      args.add = add;
+      args.add_index = add_index;
+      machine->norm(args, row);
+      return out;
+    };
+    for (const uint32_t row : {0u, 1u}) {
+      const float* own = residual.data() + size_t{index[row]} * kWidth - size_t{row} * kWidth;
+      EXPECT_TRUE(SameBytes(run(residual.data(), index, row), run(own, nullptr, row)))
+          << machine->name;
+    }
+  }
+}
+
 TEST(HeadNorm, NormsEachQueryAndKeyHeadAndNoValueHead) {
   constexpr uint32_t kDim = 48, kHeads = 4, kKvHeads = 2;
   constexpr uint32_t kWidth = (kHeads + 2 * kKvHeads) * kDim;

@@ -176,12 +176,14 @@ void Embed(const EmbedArgs& args, uint32_t row) {
 
 void Norm(const NormArgs& args, uint32_t row) {
   const uint32_t source = args.row_index == nullptr ? row : args.row_index[row];
+  const uint32_t add_row = args.add_index == nullptr ? row : args.add_index[row];
   const float* x = args.in + source * args.in_stride;
   const float r = InverseRms(x, args.k, args.eps);
   std::vector<float> y(args.k);
   for (uint32_t i = 0; i < args.k; ++i) {
     y[i] = x[i] * r * args.weight[i];
-    if (args.add != nullptr) y[i] = args.add[row * (args.out_stride / sizeof(float)) + i] + y[i];
+    if (args.add != nullptr)
+      y[i] = args.add[add_row * (args.out_stride / sizeof(float)) + i] + y[i];
   }
   EncodeActivations(args.kind, y.data(), args.k, args.out + row * args.out_stride);
 }

@@ -53,11 +53,13 @@ inline int32_t Four(const int8_t* codes) {
 template <uint32_t R, uint32_t P>
 inline void StoreTile(const LinearArgs& args, uint32_t row, uint32_t panel, const F (&acc)[R][P]) {
   for (uint32_t r = 0; r < R; ++r) {
+    const size_t add_row = args.add_index == nullptr ? row + r : args.add_index[row + r];
     for (uint32_t p = 0; p < P; ++p) {
       const size_t column = size_t{panel + p} * kLanes;
-      const size_t at = (row + r) * args.out_stride + column;
       const F sum = args.bias == nullptr ? acc[r][p] : Add(Load(args.bias + column), acc[r][p]);
-      Store(args.out + at, args.add == nullptr ? sum : Add(Load(args.add + at), sum));
+      const F out =
+          args.add == nullptr ? sum : Add(Load(args.add + add_row * args.out_stride + column), sum);
+      Store(args.out + (row + r) * args.out_stride + column, out);
     }
   }
 }

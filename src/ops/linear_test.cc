@@ -202,6 +202,33 @@ TEST(Linear, AddMayBeTheOutputItself) {
   }
 }
 
+// Rows of fewer outputs than there are rows to add to: each is told which is its own.
+TEST(Linear, AddIsFoundByItsIndex) {
+  for (const KernelTable* machine : AllMachines()) {
+    for (Encoding encoding : kEncodings) {
+      LinearCase test(encoding, 7, 3, 64, 6);
+      test.with_add = true;
+      std::vector<float> plain;
+      const LinearArgs args = test.Args(plain);
+      testing::TestScratch scratch({1, 1, 64});
+      machine->linear(args, 0, test.n / kPanel, scratch.get());
+      std::vector<float> moved(2 * test.add.size(), kNaN);
+      std::vector<uint32_t> index(test.num_rows);
+      for (uint32_t r = 0; r < test.num_rows; ++r) {
+        index[r] = 2 * ((r + 3) % test.num_rows);
+        std::copy_n(test.add.data() + r * test.Stride(), test.n,
+                    moved.data() + index[r] * test.Stride());
+      }
+      std::vector<float> out;
+      LinearArgs indexed = test.Args(out);
+      indexed.add = moved.data();
+      indexed.add_index = index.data();
+      machine->linear(indexed, 0, test.n / kPanel, scratch.get());
+      EXPECT_TRUE(SameBytes(out, plain)) << machine->name << " " << EncodingName(encoding);
+    }
+  }
+}
+
 // The oracle knows values only: encoded weights times activations as their codes say, in double.
 TEST(Linear, ResultIsTheProductOfTheEncodedValues) {
   for (Encoding encoding : kEncodings) {

@@ -47,9 +47,10 @@ struct NormArgs {
   uint32_t k;  // a multiple of 16; of 32 for kInt8
   uint32_t num_rows;
   ActivationKind kind;
-  std::byte* out;              // [num_rows] activation rows
-  size_t out_stride;           // bytes
-  const float* add = nullptr;  // [num_rows] rows of out_stride bytes, kFloat alone; may be `out`
+  std::byte* out;                       // [num_rows] activation rows
+  size_t out_stride;                    // bytes
+  const float* add = nullptr;           // rows of out_stride bytes, kFloat alone; may be `out`
+  const uint32_t* add_index = nullptr;  // [num_rows] row of `add` of each output row, as row_index
 };
 
 // Each query head and each key head of a row, normed on its own, in place, as NormArgs does.
@@ -74,14 +75,15 @@ struct LinearArgs {
   uint32_t k;
   uint32_t n;  // a multiple of 16
   uint32_t num_rows;
-  const float* add;         // [num_rows, out_stride] or nullptr
+  const float* add;         // [*, out_stride] or nullptr
   float* out;               // [num_rows, out_stride]
   size_t out_stride;        // floats
   float* panel_max;         // [num_rows, panel_max_stride] maxima of 256 outputs, or nullptr; then
   size_t panel_max_stride;  // items must begin at multiples of 16 panels
   uint32_t n_live;          // outputs that count in panel_max
-  const float* bias = nullptr;  // [n], or none
-  float soft_cap = 0.0f;        // 0 = none
+  const float* bias = nullptr;          // [n], or none
+  float soft_cap = 0.0f;                // 0 = none
+  const uint32_t* add_index = nullptr;  // [num_rows] row of `add` of each; nullptr = the same
 };
 
 // Rotates the queries in place; rotates, encodes and writes K and V of each row into its page.
@@ -112,6 +114,7 @@ struct AttentionTask {
   uint16_t kv_head_begin, kv_head_end;
   uint32_t chunk_begin, chunk_end;  // chunks of kChunkTokens at absolute token indices
   uint32_t split;                   // kNone32: all chunks of its rows. Else index into SplitRow
+  uint32_t out_begin;               // row of the output for row_begin; the others follow
 };
 inline constexpr uint32_t kMaxTaskRows = 4;
 
@@ -119,6 +122,7 @@ inline constexpr uint32_t kMaxTaskRows = 4;
 // finishes last folds them in index order.
 struct SplitRow {
   uint32_t row;
+  uint32_t out_row;
   uint32_t num_chunks;
   uint32_t num_tasks;
   uint32_t partial_begin;  // first of num_chunks partials, each [num_heads, head_dim + 2] floats:
@@ -148,7 +152,7 @@ struct AttentionArgs {
   // are computed and thrown away, whatever bytes they hold. 0 = none of them. Segments cover them.
   uint32_t width;
   ActivationKind kind;
-  std::byte* out;     // [num_rows] activation rows of width num_heads * head_dim
+  std::byte* out;     // activation rows of width num_heads * head_dim
   size_t out_stride;  // bytes
 };
 inline constexpr uint32_t kPageTokens = kKvTileTokens;

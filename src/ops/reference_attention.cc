@@ -246,7 +246,8 @@ State LoadPartial(const AttentionArgs& args, const SplitRow& split, uint32_t chu
   return state;
 }
 
-void WholeRow(const AttentionArgs& args, const AttentionTask& task, uint32_t row) {
+void WholeRow(const AttentionArgs& args, const AttentionTask& task, uint32_t row,
+              uint32_t out_row) {
   const uint32_t group = args.num_heads / args.num_kv_heads;
   for (uint32_t kv_head = task.kv_head_begin; kv_head < task.kv_head_end; ++kv_head) {
     std::vector<State> heads(group);
@@ -255,7 +256,7 @@ void WholeRow(const AttentionArgs& args, const AttentionTask& task, uint32_t row
         Fold(heads[h], ChunkState(args, row, kv_head * group + h, chunk));
       }
     }
-    Emit(args, row, kv_head, heads);
+    Emit(args, out_row, kv_head, heads);
   }
 }
 
@@ -278,7 +279,7 @@ void SplitRowTask(const AttentionArgs& args, const AttentionTask& task) {
         Fold(heads[h], LoadPartial(args, split, chunk, kv_head * group + h));
       }
     }
-    Emit(args, split.row, kv_head, heads);
+    Emit(args, split.out_row, kv_head, heads);
   }
 }
 
@@ -287,7 +288,9 @@ void SplitRowTask(const AttentionArgs& args, const AttentionTask& task) {
 void Attention(const AttentionArgs& args, uint32_t task_idx, Scratch) {
   const AttentionTask& task = args.tasks[task_idx];
   if (task.split != kNone32) return SplitRowTask(args, task);
-  for (uint32_t r = 0; r < task.num_rows; ++r) WholeRow(args, task, task.row_begin + r);
+  for (uint32_t r = 0; r < task.num_rows; ++r) {
+    WholeRow(args, task, task.row_begin + r, task.out_begin + r);
+  }
 }
 
 }  // namespace kvrm::ops::reference

@@ -81,15 +81,16 @@ void Linear(const LinearArgs& args, uint32_t panel_begin, uint32_t num_panels, S
                                                     : Q8Dot;
   for (uint32_t row = 0; row < args.num_rows; ++row) {
     const std::byte* x = args.in + row * args.in_stride;
+    const size_t add_row = args.add_index == nullptr ? row : args.add_index[row];
     for (uint32_t p = panel_begin; p < panel_begin + num_panels; ++p) {
       const std::byte* panel = args.panels + p * PanelBytes(args.encoding, args.k);
       for (uint32_t lane = 0; lane < kPanel; ++lane) {
-        const size_t at = row * args.out_stride + p * kPanel + lane;
+        const size_t column = size_t{p} * kPanel + lane;
         float value = dot(panel, lane, x, args.k);
-        if (args.bias != nullptr) value = args.bias[p * kPanel + lane] + value;
-        if (args.add != nullptr) value = args.add[at] + value;
+        if (args.bias != nullptr) value = args.bias[column] + value;
+        if (args.add != nullptr) value = args.add[add_row * args.out_stride + column] + value;
         if (args.soft_cap != 0.0f) value = SoftCap(value, args.soft_cap) + (value - value);
-        args.out[at] = value;
+        args.out[row * args.out_stride + column] = value;
       }
     }
     if (args.panel_max != nullptr) BlockMaxima(args, row, panel_begin, panel_begin + num_panels);

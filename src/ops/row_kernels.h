@@ -94,8 +94,9 @@ inline void Norm(const NormArgs& args, uint32_t row) {
   std::byte* out = args.out + row * args.out_stride;
   if (args.kind == ActivationKind::kFloat) {
     float* y = reinterpret_cast<float*>(out);
+    const uint32_t add_row = args.add_index == nullptr ? row : args.add_index[row];
     const float* add =
-        args.add == nullptr ? nullptr : args.add + row * (args.out_stride / sizeof(float));
+        args.add == nullptr ? nullptr : args.add + add_row * (args.out_stride / sizeof(float));
     for (uint32_t i = 0; i < args.k; i += kLanes) {
       const F normed = Mul(Mul(Load(x + i), r), Load(args.weight + i));
       Store(y + i, add == nullptr ? normed : Add(Load(add + i), normed));
