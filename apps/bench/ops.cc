@@ -38,6 +38,10 @@ struct StepWork {
   bool prefill = false;
 };
 
+bool IsLinear(OpKind kind) {
+  return kind == OpKind::kLinear || kind == OpKind::kGatedLinear || kind == OpKind::kHead;
+}
+
 const char* LinearName(const LayerWeights& layer, const OpTime& op) {
   const auto is = [&](const LinearWeights& weights) {
     return weights.n == op.n && weights.k == op.k;
@@ -51,8 +55,8 @@ const char* LinearName(const LayerWeights& layer, const OpTime& op) {
 
 std::string NameOf(const Model& model, const OpTime& op) {
   std::string name = OpName(op.kind);
-  if (op.kind == OpKind::kLinear) name = LinearName(model.layers()[op.layer], op);
-  if (op.kind != OpKind::kLinear && op.kind != OpKind::kHead) return name;
+  if (!IsLinear(op.kind)) return name;
+  if (op.kind != OpKind::kHead) name = LinearName(model.layers()[op.layer], op);
   return name + fmt::format(", {} x {}", op.n, op.k);
 }
 
@@ -88,18 +92,15 @@ class Floors {
   }
 
   double Ms(const OpGroup& op) const {
-    if (!IsLinear(op) && op.kind != OpKind::kAttention) return 0;
+    if (!IsLinear(op.kind) && op.kind != OpKind::kAttention) return 0;
     return 1e3 * ((op.calls - op.logits_calls) * CallSeconds(op, RowSet::kLive) +
                   op.logits_calls * CallSeconds(op, RowSet::kLogits));
   }
   double bytes_per_s() const { return bytes_per_s_; }
 
  private:
-  static bool IsLinear(const OpGroup& op) {
-    return op.kind == OpKind::kLinear || op.kind == OpKind::kHead;
-  }
   double CallSeconds(const OpGroup& op, RowSet rows) const {
-    const bool linear = IsLinear(op);
+    const bool linear = IsLinear(op.kind);
     const double bytes =
         linear ? static_cast<double>(EncodedBytes(op.encoding, op.n, op.k)) : AttentionBytes();
     const double operations = linear ? LinearOperations(op, rows) : AttentionOperations(rows);

@@ -69,9 +69,10 @@ void BindWeights(const Model& model, const Op& op, BoundOp& bound) {
 // The one place where an op's buffers meet its weights' shapes.
 Status CheckShapes(const Program& program, const Op& op, const BoundOp& bound) {
   const auto width = [&](ValueIdx v) { return v == kNoValue ? 0 : program.values[v].width; };
-  if (op.kind == OpKind::kLinear || op.kind == OpKind::kHead) {
+  const bool gated = op.kind == OpKind::kGatedLinear;
+  if (op.kind == OpKind::kLinear || gated || op.kind == OpKind::kHead) {
     KVRM_CHECK(bound.k == width(op.in), "a linear's inputs match its buffer");
-    KVRM_CHECK(bound.n == width(op.out), "a linear's outputs match its buffer");
+    KVRM_CHECK(bound.n == (gated ? 2 : 1) * width(op.out), "a linear's outputs match its buffer");
     if ((bound.encoding == Encoding::kF32) == program.integer_activations) {
       return Unsupported(std::string("weights: encoding ") +
                          std::string(EncodingName(bound.encoding)) +
@@ -84,7 +85,7 @@ Status CheckShapes(const Program& program, const Op& op, const BoundOp& bound) {
                        (op.sinks ? "sinks" : "(m, l) of each chunk") +
                        ", which the CPU executor does not offer");
   }
-  if (op.kind == OpKind::kNorm || op.kind == OpKind::kActivation || op.kind == OpKind::kAttention) {
+  if (op.kind == OpKind::kNorm || gated || op.kind == OpKind::kAttention) {
     const uint32_t multiple = bound.integer_activations != 0 ? kGroup : kPanel;
     if (width(op.out) % multiple != 0) {
       return Unsupported("model: width " + std::to_string(width(op.out)) + " of op " +

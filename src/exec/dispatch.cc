@@ -113,8 +113,8 @@ uint32_t PanelsPerItem(const BoundOp& op, uint32_t num_rows, uint32_t num_thread
   return std::clamp(share, 4u, 32u);
 }
 
-void Linear(const Call& c) {
-  ops::LinearArgs args;
+ops::LinearArgs LinearOf(const Call& c) {
+  ops::LinearArgs args{};
   args.in = c.op.in;
   args.in_stride = c.op.in_stride;
   args.panels = c.op.weights;
@@ -122,25 +122,60 @@ void Linear(const Call& c) {
   args.k = c.op.k;
   args.n = c.op.n;
   args.num_rows = c.live_rows();
+  args.n_live = c.op.n_live;
+  args.bias = c.op.bias;
+  if (c.trace != nullptr) c.trace->CountLinear();
+  return args;
+}
+
+void Linear(const Call& c) {
+  ops::LinearArgs args = LinearOf(c);
   args.add = c.op.add;
   args.out = reinterpret_cast<float*>(c.op.out);
   args.out_stride = c.op.out_stride / sizeof(float);
   args.panel_max = c.op.kind == OpKind::kHead ? c.constants.panel_max : nullptr;
   args.panel_max_stride = c.constants.num_panels;
-  args.n_live = c.op.n_live;
-  args.bias = c.op.bias;
   args.soft_cap = c.op.soft_cap;
   args.add_index = c.index(c.op.gathers_add);
   c.Hash({args.in, args.add, args.add_index, args.bias, args.panels, args.out, args.panel_max},
          {args.k, args.n, args.n_live, args.in_stride, args.out_stride, args.panel_max_stride,
           static_cast<uint64_t>(args.encoding), std::bit_cast<uint32_t>(args.soft_cap)});
-  if (c.trace != nullptr) c.trace->CountLinear();
   if (args.num_rows == 0) return;
   const uint32_t panels = args.n / kPanel;
   const uint32_t grain = PanelsPerItem(c.op, args.num_rows, c.constants.num_threads);
   c.ForEachItem((panels + grain - 1) / grain, [&](uint32_t item) {
     const uint32_t begin = item * grain;
     c.constants.kernels->linear(args, begin, std::min(grain, panels - begin), c.scratch);
+  });
+}
+
+void GatedLinear(const Call& c) {
+  ops::GatedLinearArgs args{};
+  args.linear = LinearOf(c);
+  args.function =
+      c.op.gating == Gating::kSilu ? ops::GateFunction::kSilu : ops::GateFunction::kGeluTanh;
+  args.kind = c.kind();
+  args.out = c.op.out;
+  args.out_stride = c.op.out_stride;
+  const ops::LinearArgs& linear = args.linear;
+  c.Hash({linear.in, linear.bias, linear.panels, args.out},
+         {linear.k, linear.n, linear.in_stride, args.out_stride,
+          static_cast<uint64_t>(linear.encoding), static_cast<uint64_t>(args.function),
+          static_cast<uint64_t>(args.kind)});
+  if (linear.num_rows == 0) return;
+  const uint32_t panels = linear.n / kPanel;
+  const uint32_t share = PanelsPerItem(c.op, linear.num_rows, c.constants.num_threads);
+  const uint32_t grain = std::max(share, ops::kGatedPanels);
+  const uint32_t items = (panels + grain - 1) / grain;
+  // Groups that lie side by side in a row share cache lines of codes and scales: items that are
+  // claimed one after the other, by different workers, are taken far apart.
+  const uint32_t stretch = (items + c.constants.num_threads - 1) / c.constants.num_threads;
+  c.ForEachItem(stretch * c.constants.num_threads, [&](uint32_t claim) {
+    const uint32_t item =
+        claim % c.constants.num_threads * stretch + claim / c.constants.num_threads;
+    if (item >= items) return;
+    const uint32_t begin = item * grain;
+    c.constants.kernels->gated_linear(args, begin, std::min(grain, panels - begin), c.scratch);
   });
 }
 
@@ -208,23 +243,6 @@ void Attention(const Call& c) {
                 [&](uint32_t task) { c.constants.kernels->attention(args, task, c.scratch); });
 }
 
-void Activation(const Call& c) {
-  ops::ActivationArgs args;
-  args.in = reinterpret_cast<const float*>(c.op.in);
-  args.in_stride = c.op.in_stride / sizeof(float);
-  args.k = c.op.n;
-  args.num_rows = c.live_rows();
-  args.kind = c.kind();
-  args.out = c.op.out;
-  args.out_stride = c.op.out_stride;
-  args.function =
-      c.op.gating == Gating::kSilu ? ops::GateFunction::kSilu : ops::GateFunction::kGeluTanh;
-  c.Hash({args.in, args.out},
-         {args.k, args.in_stride, args.out_stride, static_cast<uint64_t>(args.kind),
-          static_cast<uint64_t>(args.function)});
-  c.ForEachRow([&](uint32_t row) { c.constants.kernels->activation(args, row); });
-}
-
 }  // namespace
 
 void Dispatch(const BoundOp& op, const ExecConstants& constants, StepTables& step,
@@ -240,12 +258,12 @@ void Dispatch(const BoundOp& op, const ExecConstants& constants, StepTables& ste
     case OpKind::kLinear:
     case OpKind::kHead:
       return Linear(call);
+    case OpKind::kGatedLinear:
+      return GatedLinear(call);
     case OpKind::kRopeWrite:
       return RopeWrite(call);
     case OpKind::kAttention:
       return Attention(call);
-    case OpKind::kActivation:
-      return Activation(call);
   }
   KVRM_CHECK(false, "I1: every op kind is dispatched");
 }

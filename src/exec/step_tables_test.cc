@@ -90,7 +90,9 @@ TEST(RowFill, RowsPastTheLiveOnesWriteNothingAndReadPlaceZero) {
   for (uint32_t i = 3; i < kMaxRows; ++i) {
     const uint32_t logits_idx = i < kMaxLogits ? i : kNone32;
     EXPECT_EQ(step.rows()[i].logits_idx, logits_idx);
-    if (i < kMaxLogits) EXPECT_EQ(step.logits_rows()[i], i);
+    if (i < kMaxLogits) {
+      EXPECT_EQ(step.logits_rows()[i], i);
+    }
   }
   // No task holds rows of both kinds: its chunks would be those of the last one.
   const StepTables::TaskList& all = step.group(0).all;

@@ -90,12 +90,12 @@ const char* OpName(OpKind kind) {
       return "rope_write";
     case OpKind::kAttention:
       return "attention";
-    case OpKind::kActivation:
-      return "activation";
     case OpKind::kHead:
       return "head";
     case OpKind::kHeadNorm:
       return "head_norm";
+    case OpKind::kGatedLinear:
+      return "gated_linear";
   }
   return "unknown";
 }

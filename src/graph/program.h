@@ -4,8 +4,9 @@
 // sizes in rows. A *program* is a graph planned for given row capacities: every value has a place
 // in one arena, and nothing about it changes afterwards (law I1). Live counts are data.
 //
-// No op spans two layers, or more than one of {norm, linear, rope + KV write, attention,
-// activation, head}: an Op has one kind and one layer, so that it can say no more.
+// No op spans two layers, or more than one of {norm, linear, rope + KV write, attention, head}: an
+// Op has one kind and one layer, so that it can say no more. Gates belong to the linear whose
+// outputs they are.
 //
 // Plain data; thread-compatible.
 #pragma once
@@ -25,9 +26,9 @@ enum class OpKind : uint16_t {
   kLinear = 2,
   kRopeWrite = 3,
   kAttention = 4,
-  kActivation = 5,
   kHead = 6,
   kHeadNorm = 7,
+  kGatedLinear = 8,
 };
 const char* OpName(OpKind kind);
 
@@ -66,7 +67,7 @@ enum class RopeKind : uint8_t {
   kNone,    // not at all
 };
 
-// What an activation op does to the gate.
+// What a gated linear does to the gate.
 enum class Gating : uint8_t { kSilu, kGeluTanh };
 
 using ValueIdx = uint32_t;
@@ -95,7 +96,7 @@ struct Op {
   ValueIdx out = kNoValue;  // kRopeWrite, kHeadNorm: equal to `in`, worked on in place
   // Parameters that belong to the layer or the model, not to the layout.
   float scale = 1;                    // kEmbed
-  Gating gating = Gating::kSilu;      // kActivation
+  Gating gating = Gating::kSilu;      // kGatedLinear
   RopeKind rope = RopeKind::kGlobal;  // kRopeWrite
   float soft_cap = 0;                 // kAttention, kHead
   uint32_t window = 0;

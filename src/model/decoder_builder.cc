@@ -21,7 +21,6 @@ void DecoderBuilder::MakeBuffers() {
   x_ = residual_ = Floats("x", config_.hidden);
   h_ = Activations("h", config_.hidden);
   attended_ = Activations("attended", config_.num_heads * config_.head_dim);
-  gate_up_ = Floats("gate_up", 2 * config_.ffn);
   inner_ = Activations("inner", config_.ffn);
   update_ = config_.post_norms ? Floats("update", config_.hidden) : kNoValue;
 }
@@ -83,10 +82,8 @@ void DecoderBuilder::AddAttention() {
   AddToResidual(WeightRole::kAttnOut, attended_, WeightRole::kPostAttnNorm);
 }
 
-void DecoderBuilder::GateUp() { Add(OpKind::kLinear, WeightRole::kGateUp, h_, gate_up_); }
-
-void DecoderBuilder::Gate() {
-  Add(OpKind::kActivation, WeightRole::kNone, gate_up_, inner_).gating = config_.gating;
+void DecoderBuilder::GateUp() {
+  Add(OpKind::kGatedLinear, WeightRole::kGateUp, h_, inner_).gating = config_.gating;
 }
 
 void DecoderBuilder::AddFfn() {
@@ -127,7 +124,6 @@ Graph BuildDecoderGraph(const ModelConfig& config, const KvGeometry& geometry,
     b.AddAttention();
     b.Norm(WeightRole::kFfnNorm);
     b.GateUp();
-    b.Gate();
     b.AddFfn();
   }
   return b.Finish();

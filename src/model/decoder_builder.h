@@ -5,7 +5,7 @@
 //   x          [hidden] floats: the residual stream
 //   h          [hidden] activations: x normed, what linears read
 //   qkv        q heads, k heads, v heads; attended: what attention gives
-//   gate_up    gate and up in alternating blocks of 16; inner: what the activation gives
+//   inner      gates times what they gate
 //   update     [hidden] floats: what attention or ffn adds, where that is normed first
 //
 // Thread-compatible.
@@ -34,9 +34,8 @@ class DecoderBuilder {
   void KeepLogitsRows();
   void Attend();        // attended = attention(q)
   void AddAttention();  // x += W attended, or norm(W attended)
-  void GateUp();
-  void Gate();    // inner = gating(gate) * up
-  void AddFfn();  // x += W inner, or norm(W inner)
+  void GateUp();        // inner = gating(gate) * up
+  void AddFfn();        // x += W inner, or norm(W inner)
   // The output norm and the head. The last call. Requires: KeepLogitsRows was called.
   Graph Finish();
 
@@ -56,7 +55,7 @@ class DecoderBuilder {
   uint16_t layer_ = kNoLayer;
   RowSet rows_ = RowSet::kLive;
   ValueIdx residual_ = kNoValue;  // x before what is added next: x itself, or x of more rows
-  ValueIdx x_, h_, qkv_, attended_, gate_up_, inner_, update_;
+  ValueIdx x_, h_, qkv_, attended_, inner_, update_;
 };
 
 }  // namespace kvrm

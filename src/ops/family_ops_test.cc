@@ -221,38 +221,6 @@ TEST(HeadNorm, NormsEachQueryAndKeyHeadAndNoValueHead) {
   }
 }
 
-TEST(Gelu, IsTheTanhForm) {
-  std::vector<float> gates;
-  for (float g = -12.0f; g <= 12.0f; g += 0.0625f) gates.push_back(g);
-  gates.resize(gates.size() / 32 * 32);
-  gates[0] = -3e4f;
-  gates[1] = 3e4f;
-  const auto k = static_cast<uint32_t>(gates.size());
-  std::vector<float> in(2 * gates.size(), 2.0f);  // blocks of 16: gate, up, gate, ..
-  for (uint32_t i = 0; i < k; ++i) in[i / 16 * 32 + i % 16] = gates[i];
-  for (const ActivationKind kind : {ActivationKind::kFloat, ActivationKind::kInt8}) {
-    const auto run = [&](const KernelTable& machine) {
-      std::vector<std::byte> out(kind == ActivationKind::kFloat ? k * sizeof(float)
-                                                                : ActivationLayout{k}.row_bytes());
-      const ActivationArgs args = {in.data(), 2 * size_t{k}, k,          1,
-                                   kind,      out.data(),    out.size(), GateFunction::kGeluTanh};
-      machine.activation(args, 0);
-      return out;
-    };
-    const auto want = run(ReferenceKernels());
-    for (const KernelTable* machine : VectorMachines()) {
-      EXPECT_TRUE(SameBytes(run(*machine), want)) << machine->name;
-    }
-    for (uint32_t i = 0; kind == ActivationKind::kFloat && i < k; ++i) {
-      const double g = gates[i];
-      const double u = std::sqrt(2 / std::acos(-1.0)) * (g + 0.044715 * g * g * g);
-      EXPECT_NEAR(reference::Read<float>(want.data(), i), 2 * 0.5 * g * (1 + std::tanh(u)),
-                  2e-6 * std::max(1.0, std::fabs(g)))
-          << g;
-    }
-  }
-}
-
 TEST(FamilyEmbed, IsScaled) {
   constexpr uint32_t kWidth = 64;
   std::mt19937 rng(6);

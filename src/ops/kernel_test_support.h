@@ -91,6 +91,30 @@ inline float HeldValue(KvFormat format, uint32_t head_dim, const std::byte* page
   return static_cast<float>(code) * scale;
 }
 
+// What gates make of `in`, blocks of 16 that alternate gate, up: a linear of one input, which is 1,
+// has `in` for outputs where `in` is its weights.
+inline GatedLinearArgs GatesOf(const std::vector<float>& in, ActivationKind kind,
+                               GateFunction function, std::vector<std::byte>& out) {
+  static constexpr float kOne = 1.0f;
+  GatedLinearArgs args{};
+  args.linear.in = reinterpret_cast<const std::byte*>(&kOne);
+  args.linear.in_stride = 0;
+  args.linear.panels = reinterpret_cast<const std::byte*>(in.data());
+  args.linear.encoding = Encoding::kF32;
+  args.linear.k = 1;
+  args.linear.n = static_cast<uint32_t>(in.size());
+  args.linear.num_rows = 1;
+  args.function = function;
+  args.kind = kind;
+  args.out = out.data();
+  args.out_stride = out.size();
+  return args;
+}
+inline void RunGates(const KernelTable& machine, const GatedLinearArgs& args) {
+  TestScratch scratch({1, 1, 64});
+  machine.gated_linear(args, 0, args.linear.n / kPanel, scratch.get());
+}
+
 inline const char* NameOf(KvFormat format) {
   return format == KvFormat::kF32 ? "f32" : format == KvFormat::kF16 ? "f16" : "int8";
 }

@@ -4,6 +4,7 @@
 #define KVRM_LANES_AVX2
 #define KVRM_LANES_NS lanes_avx2
 #include "ops/attention_kernel.h"
+#include "ops/gated_linear_kernel.h"
 #include "ops/linear_kernel.h"
 #include "ops/row_kernels.h"
 
@@ -15,9 +16,9 @@ constexpr KernelTable kTable = {"avx2",
                                 lanes_avx2::Norm,
                                 lanes_avx2::HeadNorm,
                                 lanes_avx2::Linear,
+                                lanes_avx2::GatedLinear,
                                 lanes_avx2::RopeWrite,
-                                lanes_avx2::Attention,
-                                lanes_avx2::Activation};
+                                lanes_avx2::Attention};
 
 }  // namespace
 

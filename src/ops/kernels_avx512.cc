@@ -4,6 +4,7 @@
 #define KVRM_LANES_AVX512
 #define KVRM_LANES_NS lanes_avx512
 #include "ops/attention_kernel.h"
+#include "ops/gated_linear_kernel.h"
 #include "ops/linear_kernel.h"
 #include "ops/row_kernels.h"
 
@@ -15,9 +16,9 @@ constexpr KernelTable kTable = {"avx512",
                                 lanes_avx512::Norm,
                                 lanes_avx512::HeadNorm,
                                 lanes_avx512::Linear,
+                                lanes_avx512::GatedLinear,
                                 lanes_avx512::RopeWrite,
-                                lanes_avx512::Attention,
-                                lanes_avx512::Activation};
+                                lanes_avx512::Attention};
 
 }  // namespace
 

@@ -121,22 +121,24 @@ Bytes EncodeQuery(const float* q, uint32_t head_dim) {
   return bytes;
 }
 
-void EncodeActivations(ActivationKind kind, const float* x, uint32_t k, std::byte* row) {
+void EncodePart(ActivationKind kind, const float* x, uint32_t first, uint32_t count, uint32_t k,
+                std::byte* row) {
   if (kind == ActivationKind::kFloat) {
-    std::memcpy(row, x, size_t{k} * sizeof(float));
+    std::memcpy(row + first * sizeof(float), x, count * sizeof(float));
     return;
   }
   const ActivationLayout layout{k};
-  for (uint32_t g = 0; g < layout.groups(); ++g) {
-    const float* group = x + size_t{g} * kGroup;
+  for (uint32_t i = 0; i < count; i += kGroup) {
+    const float* group = x + i;
+    const uint32_t g = (first + i) / kGroup;
     const float amax = GreatestMagnitude(group, kGroup);  // a NaN must reach every output
     const float inverse = amax > 0.0f ? 127.0f / amax : 0.0f;
     int32_t sum = 0;
-    for (uint32_t i = 0; i < kGroup; ++i) {
-      const float scaled = group[i] * inverse;
+    for (uint32_t j = 0; j < kGroup; ++j) {
+      const float scaled = group[j] * inverse;
       // Not finite, and then 0: a NaN, an infinity, or 127 / amax beyond float's range.
       const auto code = std::isfinite(scaled) ? static_cast<int8_t>(std::rint(scaled)) : int8_t{0};
-      Write<int8_t>(row, size_t{g} * kGroup + i, code);
+      Write<int8_t>(row, size_t{g} * kGroup + j, code);
       sum += code;
     }
     const float scale = amax * (1.0f / 127.0f);
@@ -144,6 +146,10 @@ void EncodeActivations(ActivationKind kind, const float* x, uint32_t k, std::byt
     Write<float>(row + layout.scaled_sum_offset(), g, scale * static_cast<float>(sum));
     Write<int32_t>(row + layout.offset_offset(), g, -128 * sum);
   }
+}
+
+void EncodeActivations(ActivationKind kind, const float* x, uint32_t k, std::byte* row) {
+  EncodePart(kind, x, 0, k, k, row);
 }
 
 void Embed(const EmbedArgs& args, uint32_t row) {
@@ -217,24 +223,33 @@ void RopeWrite(const RopeWriteArgs& args, uint32_t row) {
   }
 }
 
-void Activation(const ActivationArgs& args, uint32_t row) {
-  const float* x = args.in + row * args.in_stride;
-  std::vector<float> y(args.k);
-  for (uint32_t i = 0; i < args.k; ++i) {
-    const uint32_t block = i / kPanel;  // gate and up alternate in blocks of 16
-    const float gate = x[2 * block * kPanel + i % kPanel];
-    const float up = x[(2 * block + 1) * kPanel + i % kPanel];
-    y[i] = GateOf(args.function, gate) * up;
+// The linear, then the gates, each as if it stood alone.
+void GatedLinear(const GatedLinearArgs& args, uint32_t panel_begin, uint32_t num_panels,
+                 Scratch scratch) {
+  LinearArgs linear = args.linear;
+  std::vector<float> y(size_t{linear.num_rows} * linear.n);
+  linear.out = y.data();
+  linear.out_stride = linear.n;
+  Linear(linear, panel_begin, num_panels, scratch);
+  const uint32_t first = panel_begin / 2 * kPanel;  // gate and up alternate in blocks of 16
+  std::vector<float> gated(num_panels / 2 * kPanel);
+  for (uint32_t row = 0; row < linear.num_rows; ++row) {
+    for (uint32_t i = 0; i < gated.size(); ++i) {
+      const uint32_t at = (first + i) / kPanel * 2 * kPanel + i % kPanel;
+      const float* x = y.data() + size_t{row} * linear.n + at;
+      gated[i] = GateOf(args.function, x[0]) * x[kPanel];
+    }
+    EncodePart(args.kind, gated.data(), first, static_cast<uint32_t>(gated.size()), linear.n / 2,
+               args.out + row * args.out_stride);
   }
-  EncodeActivations(args.kind, y.data(), args.k, args.out + row * args.out_stride);
 }
 
 }  // namespace reference
 
 const KernelTable& ReferenceKernels() {
   static constexpr KernelTable kTable = {
-      "reference",       reference::Embed,     reference::Norm,      reference::HeadNorm,
-      reference::Linear, reference::RopeWrite, reference::Attention, reference::Activation};
+      "reference",       reference::Embed,       reference::Norm,      reference::HeadNorm,
+      reference::Linear, reference::GatedLinear, reference::RopeWrite, reference::Attention};
   return kTable;
 }
 

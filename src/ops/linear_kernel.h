@@ -3,9 +3,7 @@
 // One tile for all: R rows x P panels in registers, codes unpacked there. Panels are taken P at a
 // time, one or two; the first tile of rows reads them from memory, and fetches the panels that come
 // next; the other tiles find them in the first-level cache. With few rows memory bandwidth is the
-// limit, with many arithmetic. (Refused: panels unpacked once into scratch for nine rows and more.
-// It was no faster at 512 rows and half as fast at 12, when the panels come from memory;
-// decisions/001.)
+// limit, with many arithmetic. (Refused: panels unpacked once into scratch; decisions/001.)
 //
 // One chain per output: s32 dot per group of 32, then
 //   kQ4: acc = fma(d * scale, s, acc); acc = fma(m, scaled_sum, acc)
@@ -18,15 +16,20 @@
 
 namespace kvrm::ops::KVRM_LANES_NS {
 
-// A tile's accumulators, twice R x P vectors, and its codes should fit into the registers.
+// Accumulators (twice R x P vectors) and codes should fit into the registers.
 inline constexpr uint32_t kTileRows = 6;
 inline constexpr uint32_t kTilePanels = 2;
-// Up to so many rows panels go one at a time: memory is the limit then, and it answers a single
-// ascending stream faster (measured: 38 against 31 GB/s for q4 and one row).
+// Up to so many rows panels go one at a time: memory answers one ascending stream faster
+// (measured: 38 against 31 GB/s for q4 and one row).
 inline constexpr uint32_t kLonePanelRows = 3;
 
 inline size_t Q8PanelBytes(uint32_t k) {
   return (size_t{k / kGroup} * (kQ8GroupBytes + 2 * kLanes) + 63) / 64 * 64;
+}
+
+inline size_t PanelBytesOf(Encoding encoding, uint32_t k) {
+  if (encoding == Encoding::kF32) return size_t{k} * kLanes * sizeof(float);
+  return encoding == Encoding::kQ4 ? size_t{k / kGroup} * kQ4GroupBytes : Q8PanelBytes(k);
 }
 
 struct LinearRow {
@@ -64,9 +67,8 @@ inline void StoreTile(const LinearArgs& args, uint32_t row, uint32_t panel, cons
   }
 }
 
-// What a tile brings near of the panels that come next, `ahead` bytes further on: the cache lines
-// `first`, `first` + `step`, .. of every group. The tiles of the same panels share the lines out,
-// so that memory is busy all the time.
+// What a tile brings near of the panels `ahead` bytes on: lines `first`, `first` + `step`, .. of
+// every group. Tiles of the same panels share them out, so that memory is always busy.
 struct Fetch {
   size_t ahead;
   uint32_t first;  // bytes; past the group: nothing
@@ -173,12 +175,12 @@ inline void Tile(const LinearArgs& args, uint32_t row, uint32_t panel, Fetch fet
   }
 }
 
-// All rows over panels [panel, panel + P), in tiles of nearly equal heights: 8 rows are 4 + 4, not
-// 6 + 2.
+// All rows over panels [panel, panel + P), in tiles of nearly equal heights: 8 rows are 4 + 4.
+// `near`: these panels and the next were read just now, nothing is fetched.
 template <uint32_t P, Encoding kEncoding>
-inline void PanelRows(const LinearArgs& args, uint32_t panel, size_t ahead) {
+inline void PanelRows(const LinearArgs& args, uint32_t panel, size_t ahead, bool near) {
   uint32_t tiles = (args.num_rows + kTileRows - 1) / kTileRows;
-  Fetch fetch = {ahead, 0, (tiles < 3 ? tiles : 3) * 64};
+  Fetch fetch = {ahead, near ? kQ8GroupBytes : 0, (tiles < 3 ? tiles : 3) * 64};
   for (uint32_t row = 0; row < args.num_rows; --tiles) {
     const uint32_t height = (args.num_rows - row + tiles - 1) / tiles;
     switch (height) {
@@ -207,13 +209,12 @@ inline void PanelRows(const LinearArgs& args, uint32_t panel, size_t ahead) {
 }
 
 template <Encoding kEncoding>
-inline void LinearInt8(const LinearArgs& args, uint32_t panel, uint32_t end) {
-  const size_t panel_bytes =
-      kEncoding == Encoding::kQ4 ? size_t{args.k / kGroup} * kQ4GroupBytes : Q8PanelBytes(args.k);
+inline void LinearInt8(const LinearArgs& args, uint32_t panel, uint32_t end, bool near) {
+  const size_t panel_bytes = PanelBytesOf(kEncoding, args.k);
   for (; args.num_rows > kLonePanelRows && panel + kTilePanels <= end; panel += kTilePanels) {
-    PanelRows<kTilePanels, kEncoding>(args, panel, kTilePanels * panel_bytes);
+    PanelRows<kTilePanels, kEncoding>(args, panel, kTilePanels * panel_bytes, near);
   }
-  for (; panel < end; ++panel) PanelRows<1, kEncoding>(args, panel, panel_bytes);
+  for (; panel < end; ++panel) PanelRows<1, kEncoding>(args, panel, panel_bytes, near);
 }
 
 // float32: one fma chain per output in ascending k; K is never split (num-1, rule 4).
@@ -277,19 +278,21 @@ inline void PanelMaxima(const LinearArgs& args, uint32_t panel, uint32_t end) {
   }
 }
 
-inline void Linear(const LinearArgs& args, uint32_t panel, uint32_t num_panels, Scratch) {
-  const uint32_t end = panel + num_panels;
+// The product alone, of panels [panel, end).
+inline void LinearPanels(const LinearArgs& args, uint32_t panel, uint32_t end, bool near) {
   switch (args.encoding) {
     case Encoding::kF32:
-      LinearFloat(args, panel, end);
-      break;
+      return LinearFloat(args, panel, end);
     case Encoding::kQ4:
-      LinearInt8<Encoding::kQ4>(args, panel, end);
-      break;
+      return LinearInt8<Encoding::kQ4>(args, panel, end, near);
     case Encoding::kQ8:
-      LinearInt8<Encoding::kQ8>(args, panel, end);
-      break;
+      return LinearInt8<Encoding::kQ8>(args, panel, end, near);
   }
+}
+
+inline void Linear(const LinearArgs& args, uint32_t panel, uint32_t num_panels, Scratch) {
+  const uint32_t end = panel + num_panels;
+  LinearPanels(args, panel, end, /*near=*/false);
   if (args.soft_cap != 0.0f) CapOutputs(args, panel, end);
   if (args.panel_max != nullptr) PanelMaxima(args, panel, end);
 }

@@ -20,7 +20,7 @@ namespace kvrm::ops {
 
 enum class ActivationKind : uint8_t { kFloat = 0, kInt8 = 1 };
 
-// What an activation op makes of the gate: x / (1 + exp(-x)), or GELU in its tanh form.
+// What a gated linear makes of the gate: x / (1 + exp(-x)), or GELU in its tanh form.
 enum class GateFunction : uint8_t { kSilu = 0, kGeluTanh = 1 };
 inline constexpr float kGeluLinear = 1.5957691216057308f;  // 2 sqrt(2 / pi)
 inline constexpr float kGeluCubic = 0.07135481627260025f;  // 0.044715 times that
@@ -85,6 +85,17 @@ struct LinearArgs {
   float soft_cap = 0.0f;                // 0 = none
   const uint32_t* add_index = nullptr;  // [num_rows] row of `add` of each; nullptr = the same
 };
+
+// out[row] = encode(function(gate) * up), where the outputs of `linear` alternate in blocks of 16:
+// gate, up. Items are runs of panels, multiples of kGatedPanels but for the last.
+struct GatedLinearArgs {
+  LinearArgs linear;  // its out, add, panel_max and soft_cap are not used
+  GateFunction function = GateFunction::kSilu;
+  ActivationKind kind;
+  std::byte* out;     // [num_rows] activation rows of width n / 2, a multiple of 32 for kInt8
+  size_t out_stride;  // bytes
+};
+inline constexpr uint32_t kGatedPanels = 4;  // one encoded group of outputs
 
 // Rotates the queries in place; rotates, encodes and writes K and V of each row into its page.
 // qkv = [q heads | k heads | v heads], head_dim each. Items are rows.
@@ -162,18 +173,6 @@ inline constexpr uint32_t kPageTokens = kKvTileTokens;
 inline constexpr uint32_t kChunkTokens = KVRM_CHUNK_TOKENS;  // num-1, rule 6; docs/decisions/001
 inline constexpr size_t kTileQueries = 6;                    // of a KV head, in registers at once
 
-// out[row] = encode(function(gate) * up); input blocks of 16 alternate gate, up. Items are rows.
-struct ActivationArgs {
-  const float* in;  // [num_rows, in_stride]
-  size_t in_stride;
-  uint32_t k;  // outputs; a multiple of 32 for kInt8
-  uint32_t num_rows;
-  ActivationKind kind;
-  std::byte* out;
-  size_t out_stride;  // bytes
-  GateFunction function = GateFunction::kSilu;
-};
-
 // Scratch of one worker, sized at start. 64-byte aligned.
 struct Scratch {
   std::byte* data;
@@ -193,9 +192,9 @@ struct KernelTable {
   void (*norm)(const NormArgs&, uint32_t row);
   void (*head_norm)(const HeadNormArgs&, uint32_t row);
   void (*linear)(const LinearArgs&, uint32_t panel_begin, uint32_t num_panels, Scratch);
+  void (*gated_linear)(const GatedLinearArgs&, uint32_t panel_begin, uint32_t num_panels, Scratch);
   void (*rope_write)(const RopeWriteArgs&, uint32_t row);
   void (*attention)(const AttentionArgs&, uint32_t task, Scratch);
-  void (*activation)(const ActivationArgs&, uint32_t row);
 };
 
 // nullptr where this CPU (or this build) does not offer it. The others always exist.

@@ -72,13 +72,17 @@ Bytes EncodeQuery(const float* q, uint32_t head_dim);
 
 // Writes x [k] as an activation row: as it is, or as int8 groups of 32 (ActivationLayout).
 void EncodeActivations(ActivationKind kind, const float* x, uint32_t k, std::byte* row);
+// The same of `count` values from `first` on of such a row: groups of 32 do not know one another.
+void EncodePart(ActivationKind kind, const float* x, uint32_t first, uint32_t count, uint32_t k,
+                std::byte* row);
 
 void Embed(const EmbedArgs& args, uint32_t row);
 void Norm(const NormArgs& args, uint32_t row);
 void HeadNorm(const HeadNormArgs& args, uint32_t row);
 void Linear(const LinearArgs& args, uint32_t panel_begin, uint32_t num_panels, Scratch scratch);
+void GatedLinear(const GatedLinearArgs& args, uint32_t panel_begin, uint32_t num_panels,
+                 Scratch scratch);
 void RopeWrite(const RopeWriteArgs& args, uint32_t row);
 void Attention(const AttentionArgs& args, uint32_t task, Scratch scratch);
-void Activation(const ActivationArgs& args, uint32_t row);
 
 }  // namespace kvrm::ops::reference

@@ -199,26 +199,8 @@ void Emit(const AttentionArgs& args, uint32_t row, uint32_t kv_head,
     }
   }
   const auto width = static_cast<uint32_t>(y.size());
-  const uint32_t first = kv_head * width;
-  std::byte* out = args.out + row * args.out_stride;
-  if (args.kind == ActivationKind::kFloat) {
-    std::memcpy(out + first * sizeof(float), y.data(), width * sizeof(float));
-    return;
-  }
-  // Encoded alone, then laid at its place in the row: groups of 32 do not know one another.
-  const ActivationLayout part{width};
-  const ActivationLayout whole{args.num_heads * args.head_dim};
-  std::vector<std::byte> encoded(part.row_bytes());
-  EncodeActivations(args.kind, y.data(), width, encoded.data());
-  const size_t group_bytes = part.groups() * size_t{4};
-  const size_t group_at = first / kGroup * size_t{4};
-  std::memcpy(out + first, encoded.data(), width);
-  std::memcpy(out + whole.scale_offset() + group_at, encoded.data() + part.scale_offset(),
-              group_bytes);
-  std::memcpy(out + whole.scaled_sum_offset() + group_at, encoded.data() + part.scaled_sum_offset(),
-              group_bytes);
-  std::memcpy(out + whole.offset_offset() + group_at, encoded.data() + part.offset_offset(),
-              group_bytes);
+  EncodePart(args.kind, y.data(), kv_head * width, width, args.num_heads * args.head_dim,
+             args.out + row * args.out_stride);
 }
 
 // A stored state: o [head_dim], m, l.

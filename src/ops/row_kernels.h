@@ -1,5 +1,5 @@
-// Ops that work on one row at a time: embed, norm, rope and KV write, activation; and the encoding
-// of activations. Included once per machine after lanes.h (see there).
+// Ops that work on one row at a time: embed, norm, rope and KV write; gates; and the encoding of
+// activations. Included once per machine after lanes.h (see there).
 #pragma once
 
 #include "ops/kv_write.h"
@@ -220,28 +220,6 @@ inline F Gated(F gate, F up) {
   }
   const F denominator = Add(Set(1.0f), Exp(exponent));
   return Mul(Div(gate, denominator), up);
-}
-
-template <GateFunction kFunction>
-inline void ActivationRow(const ActivationArgs& args, uint32_t row) {
-  const float* x = args.in + row * args.in_stride;
-  std::byte* out = args.out + row * args.out_stride;
-  const auto gated = [&](uint32_t i) {
-    return Gated<kFunction>(Load(x + 2 * i), Load(x + 2 * i + kLanes));
-  };
-  if (args.kind == ActivationKind::kFloat) {
-    float* y = reinterpret_cast<float*>(out);
-    for (uint32_t i = 0; i < args.k; i += kLanes) Store(y + i, gated(i));
-    return;
-  }
-  for (uint32_t i = 0; i < args.k; i += kGroup) {
-    EncodeGroup(gated(i), gated(i + kLanes), out, args.k, i / kGroup);
-  }
-}
-
-inline void Activation(const ActivationArgs& args, uint32_t row) {
-  if (args.function == GateFunction::kSilu) return ActivationRow<GateFunction::kSilu>(args, row);
-  ActivationRow<GateFunction::kGeluTanh>(args, row);
 }
 
 }  // namespace kvrm::ops::KVRM_LANES_NS

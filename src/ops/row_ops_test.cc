@@ -21,12 +21,14 @@ namespace kvrm::ops {
 namespace {
 
 using testing::AllMachines;
+using testing::GatesOf;
 using testing::kInf;
 using testing::kKvFormats;
 using testing::kNaN;
 using testing::kUntouched;
 using testing::RandomFloats;
 using testing::RopeCase;
+using testing::RunGates;
 using testing::SameBytes;
 using testing::VectorMachines;
 
@@ -202,9 +204,7 @@ TEST(EncodedActivations, NotFiniteValueMakesTheScaleNotFinite) {
         std::vector<float> in(2 * 64, 1.0f);  // gate and up in blocks of 16
         in[place / 16 * 32 + 16 + place % 16] = bad;
         std::vector<std::byte> out(ActivationLayout{64}.row_bytes());
-        const ActivationArgs args = {in.data(),  128,       64, 1, ActivationKind::kInt8,
-                                     out.data(), out.size()};
-        machine->activation(args, 0);
+        RunGates(*machine, GatesOf(in, ActivationKind::kInt8, GateFunction::kSilu, out));
         EXPECT_FALSE(std::isfinite(reference::Read<float>(out.data() + 64, 0)))
             << machine->name << " " << bad << " at " << place;
         EXPECT_TRUE(std::isfinite(reference::Read<float>(out.data() + 64, 1))) << machine->name;
@@ -328,53 +328,10 @@ TEST(RopeWrite, RowThatDoesNotWriteLeavesItsPageAlone) {
   }
 }
 
-// ---- activation
-
-TEST(Activation, EveryMachineEqualsTheReference) {
-  for (ActivationKind kind : kKinds) {
-    constexpr uint32_t kWidth = 8192;
-    std::mt19937 rng(4);
-    std::vector<float> in(2 * kWidth);
-    // Gates sweep all that exp can do; below -17 every bit of exp shows in the quotient.
-    for (uint32_t i = 0; i < kWidth; ++i) {
-      const uint32_t gate = i / 16 * 32 + i % 16;
-      in[gate] = -95.0f + 190.0f * static_cast<float>(i) / kWidth;
-      in[gate + 16] = kind == ActivationKind::kFloat ? 1.0f : 1.0f / (1.0f + std::fabs(in[gate]));
-    }
-    const size_t stride = RowBytes(kind, kWidth);
-    const auto run = [&](const KernelTable& machine) {
-      std::vector<std::byte> out(2 * stride, kUntouched);
-      machine.activation({in.data(), in.size(), kWidth, 1, kind, out.data(), stride}, 0);
-      return out;
-    };
-    const auto want = run(ReferenceKernels());
-    for (const KernelTable* machine : VectorMachines()) {
-      EXPECT_TRUE(SameBytes(run(*machine), want)) << machine->name;
-    }
-  }
-}
-
-TEST(Activation, IsSiluOfTheGateTimesUp) {
-  std::mt19937 rng(5);
-  constexpr uint32_t kWidth = 96;
-  const auto in = RandomFloats(2 * kWidth, -8.0f, 8.0f, rng);
-  for (ActivationKind kind : kKinds) {
-    std::vector<std::byte> out(RowBytes(kind, kWidth));
-    ReferenceKernels().activation({in.data(), in.size(), kWidth, 1, kind, out.data(), out.size()},
-                                  0);
-    for (uint32_t i = 0; i < kWidth; ++i) {
-      const double gate = in[i / 16 * 32 + i % 16];
-      const double up = in[i / 16 * 32 + 16 + i % 16];
-      EXPECT_NEAR(ActivationValue(kind, out.data(), kWidth, i), gate / (1 + std::exp(-gate)) * up,
-                  kind == ActivationKind::kFloat ? 2e-5 : 64.0 / 254);
-    }
-  }
-}
-
 // ---- rows beyond the live ones
 
-// "Rows beyond the live ones come back as NaN": an op writes the rows that it is asked for. (Linear
-// and attention: their own tests compare whole buffers.)
+// "Rows beyond the live ones come back as NaN": an op writes the rows that it is asked for.
+// (Linears and attention: their own tests compare whole buffers.)
 TEST(B026, OpsOfARowTouchNoOtherRow) {
   for (const KernelTable* machine : AllMachines()) {
     for (ActivationKind kind : kKinds) {
@@ -382,14 +339,6 @@ TEST(B026, OpsOfARowTouchNoOtherRow) {
       const auto out = norm.Run(*machine);
       const size_t stride = RowBytes(kind, 64) + 64;
       for (size_t i = 3 * stride; i < out.size(); ++i) ASSERT_EQ(out[i], kUntouched);
-
-      std::vector<float> in(3 * 128, 0.5f);
-      std::vector<std::byte> rows(3 * stride, kUntouched);
-      machine->activation({in.data(), 128, 64, 1, kind, rows.data(), stride}, 1);
-      for (size_t i = 0; i < rows.size(); ++i) {
-        const bool own = i >= stride && i < 2 * stride - 64;
-        ASSERT_TRUE(own || rows[i] == kUntouched) << machine->name << " byte " << i;
-      }
     }
   }
 }
