@@ -24,6 +24,12 @@ constexpr uint64_t kMaxVocab = 1u << 24;
 
 std::string Str(uint64_t value) { return std::to_string(value); }
 
+std::vector<bool> Flags(const IntegerList& list) {
+  std::vector<bool> flags(list.size());
+  for (size_t i = 0; i < flags.size(); ++i) flags[i] = list[i] != 0;
+  return flags;
+}
+
 class ConfigReader {
  public:
   explicit ConfigReader(const GgufFile& file) : file_(file) {}
@@ -150,7 +156,7 @@ class ConfigReader {
     KVRM_RETURN_IF_ERROR(ReadWindowPattern(&facts));
     const GgufValue* rotated = file_.Find(Key("rope.rotated_layers"));  // of safetensors alone
     if (rotated != nullptr) {
-      const auto* list = std::get_if<std::vector<int64_t>>(&rotated->data);
+      const auto* list = std::get_if<IntegerList>(&rotated->data);
       if (list == nullptr) return Invalid("key '" + Key("rope.rotated_layers") + "' is no list");
       facts.rotates.emplace(list->begin(), list->end());
     }
@@ -173,8 +179,8 @@ class ConfigReader {
     const std::string key = Key("attention.sliding_window_pattern");
     const GgufValue* value = file_.Find(key);
     if (value == nullptr) return Ok();
-    if (const auto* list = std::get_if<std::vector<int64_t>>(&value->data)) {
-      facts->slides.emplace(list->begin(), list->end());
+    if (const auto* list = std::get_if<IntegerList>(&value->data)) {
+      facts->slides = Flags(*list);
       return Ok();
     }
     KVRM_ASSIGN_OR_RETURN(facts->full_every, file_.GetUint(key, std::nullopt));

@@ -133,7 +133,7 @@ std::string JsonArray(const char* type, const Items& items, ToJson to_json) {
     return summary.Finish();
   }
   JsonList list('[');
-  for (const auto& item : items) list.Add(to_json(item));
+  for (size_t i = 0; i < items.size(); ++i) list.Add(to_json(items[i]));
   return list.Finish();
 }
 
@@ -144,7 +144,7 @@ std::string JsonValue(const GgufValue& value) {
                  [](double v) { return JsonNumber(v); },
                  [](bool v) { return std::string(v ? "true" : "false"); },
                  [](const std::string& v) { return JsonString(v); },
-                 [](const std::vector<int64_t>& v) {
+                 [](const IntegerList& v) {
                    return JsonArray("integer", v, [](int64_t i) { return std::to_string(i); });
                  },
                  [](const std::vector<double>& v) { return JsonArray("float", v, JsonNumber); },
@@ -223,7 +223,7 @@ std::string TextValue(const GgufValue& value) {
                  [](int64_t v) { return std::to_string(v); }, [](double v) { return Number(v); },
                  [](bool v) { return std::string(v ? "true" : "false"); },
                  [](const std::string& v) { return PrintableName(v); },
-                 [&](const std::vector<int64_t>& v) { return array(v.size(), "integers"); },
+                 [&](const IntegerList& v) { return array(v.size(), "integers"); },
                  [&](const std::vector<double>& v) { return array(v.size(), "floats"); },
                  [&](const GgufValue::Strings& v) { return array(v.size(), "strings"); }},
       value.data);

@@ -95,8 +95,10 @@ Result<GenerationDefaults> ReadGenerationDefaults(const GgufFile& file) {
     defaults.top_k = static_cast<uint32_t>(std::min(k, kMax));
   }
   if (const GgufValue* ids = file.Find(kEndTokens)) {
-    if (const auto* list = std::get_if<std::vector<int64_t>>(&ids->data)) {
-      for (const int64_t id : *list) defaults.end_tokens.push_back(static_cast<TokenId>(id));
+    if (const auto* list = std::get_if<IntegerList>(&ids->data)) {
+      for (size_t i = 0; i < list->size(); ++i) {
+        defaults.end_tokens.push_back(static_cast<TokenId>((*list)[i]));
+      }
     }
   }
   return defaults;

@@ -46,7 +46,7 @@ TEST(GenerationDefaults, AHubsFieldsBecomeTheKeysOfFiles) {
   EXPECT_EQ(std::get<double>((*keys)[0].second.data), 1.0);
   EXPECT_EQ((*keys)[1].first, "general.sampling.min_p");
   EXPECT_EQ(std::get<int64_t>((*keys)[2].second.data), -1) << "off";
-  EXPECT_EQ(std::get<std::vector<int64_t>>((*keys)[3].second.data), (std::vector<int64_t>{2, 5}));
+  EXPECT_EQ(std::get<IntegerList>((*keys)[3].second.data).ToVector(), (std::vector<int64_t>{2, 5}));
 }
 
 }  // namespace

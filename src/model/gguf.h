@@ -19,18 +19,19 @@
 
 #include "base/result.h"
 #include "base/string_list.h"
+#include "model/integer_list.h"
 #include "model/mapped_file.h"
 #include "tensor/dtype.h"
 
 namespace kvrm {
 
 // A metadata value. Integers of any width are widened (unsigned and signed apart); arrays are typed
-// vectors (integers and bools as int64), strings one behind the other. Strings are bytes: nothing
-// says that they are UTF-8.
+// vectors: integers and bools as wide as in the file, strings one behind the other. Strings are
+// bytes: nothing says that they are UTF-8.
 struct GgufValue {
   using Strings = StringList;
-  std::variant<uint64_t, int64_t, double, bool, std::string, std::vector<int64_t>,
-               std::vector<double>, Strings>
+  std::variant<uint64_t, int64_t, double, bool, std::string, IntegerList, std::vector<double>,
+               Strings>
       data;
 };
 

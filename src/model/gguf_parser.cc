@@ -81,6 +81,12 @@ class Cursor {
     position_ += length;
     return text;
   }
+  Result<std::span<const std::byte>> ReadBytes(std::string_view field, uint64_t count) {
+    if (count > left()) return Truncated(count, field).error();
+    const std::span<const std::byte> bytes = bytes_.subspan(position_, count);
+    position_ += count;
+    return bytes;
+  }
   Result<std::string> ReadString(std::string_view field, uint64_t min_bytes, uint64_t max_bytes) {
     KVRM_ASSIGN_OR_RETURN(const std::string_view text, ReadText(field, min_bytes, max_bytes));
     return std::string(text);
@@ -218,8 +224,26 @@ class Parser {
       }
       return GgufValue{std::move(values)};
     }
-    std::vector<int64_t> values(count);
-    for (int64_t& v : values) KVRM_RETURN_IF_ERROR(ReadIntegerItem(items, type, &v));
+    return ReadIntegers(items, type, count);
+  }
+
+  // Requires: the bytes are there.
+  Result<GgufValue> ReadIntegers(const std::string& items, ValueType type, uint64_t count) {
+    const uint64_t width = MinItemBytes(type);
+    const bool is_signed = type == ValueType::kInt8 || type == ValueType::kInt16 ||
+                           type == ValueType::kInt32 || type == ValueType::kInt64;
+    KVRM_ASSIGN_OR_RETURN(const auto bytes, cursor_.ReadBytes(items, count * width));
+    IntegerList values(bytes, width, is_signed);
+    for (uint64_t i = 0; i < count; ++i) {
+      if (type == ValueType::kBool && values[i] > 1) {
+        return InvalidInput(items + " is bool " + Str(static_cast<uint64_t>(values[i])) +
+                            ", must be 0 or 1");
+      }
+      if (type == ValueType::kUint64 && values[i] < 0) {
+        return Unsupported(items + " holds " + Str(static_cast<uint64_t>(values[i])) +
+                           ", must be below 2^63");
+      }
+    }
     return GgufValue{std::move(values)};
   }
 
@@ -244,21 +268,6 @@ class Parser {
       strings.push_back(text);
     }
     return GgufValue{std::move(strings)};
-  }
-
-  Status ReadIntegerItem(const std::string& items, ValueType type, int64_t* out) {
-    KVRM_ASSIGN_OR_RETURN(const GgufValue item, ReadScalar(items, type));
-    if (const auto* u = std::get_if<uint64_t>(&item.data)) {
-      if (*u > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-        return Unsupported(items + " holds " + Str(*u) + ", must be below 2^63");
-      }
-      *out = static_cast<int64_t>(*u);
-    } else if (const auto* b = std::get_if<bool>(&item.data)) {
-      *out = *b ? 1 : 0;
-    } else {
-      *out = std::get<int64_t>(item.data);
-    }
-    return Ok();
   }
 
   static uint64_t MinItemBytes(ValueType type) {

@@ -144,6 +144,31 @@ TEST(Gguf, ValuesOfEveryTypeAreWidened) {
   EXPECT_EQ(std::get<GgufValue::Strings>(gguf.Find("strs")->data), (GgufValue::Strings{"a", ""}));
 }
 
+template <class T>
+std::vector<int64_t> ArrayReadBack(uint32_t type, const std::vector<T>& values) {
+  RawFile file = Header(0, 1);
+  file.PutString("k").Put(kTypeArray).Put(type).template Put<uint64_t>(values.size());
+  for (const T value : values) file.Put(value);
+  const MemoryFile memory = OpenBytes(file.bytes());
+  EXPECT_TRUE(memory.file) << memory.error;
+  if (!memory.file) return {};
+  return std::get<IntegerList>(memory.file->Find("k")->data).ToVector();
+}
+
+TEST(Gguf, ArraysOfEveryIntegerTypeReadBack) {
+  using Wide = std::vector<int64_t>;
+  EXPECT_EQ(ArrayReadBack<uint8_t>(0, {0, 200, 255}), (Wide{0, 200, 255}));
+  EXPECT_EQ(ArrayReadBack<int8_t>(1, {-128, 127}), (Wide{-128, 127}));
+  EXPECT_EQ(ArrayReadBack<uint16_t>(2, {65'535, 1}), (Wide{65'535, 1}));
+  EXPECT_EQ(ArrayReadBack<int16_t>(3, {-32'768, 5}), (Wide{-32'768, 5}));
+  EXPECT_EQ(ArrayReadBack<uint32_t>(4, {4'000'000'000u}), (Wide{4'000'000'000}));
+  EXPECT_EQ(ArrayReadBack<int32_t>(5, {-1, 7}), (Wide{-1, 7}));
+  EXPECT_EQ(ArrayReadBack<uint8_t>(7, {0, 1, 1}), (Wide{0, 1, 1}));
+  EXPECT_EQ(ArrayReadBack<uint64_t>(10, {uint64_t{INT64_MAX}}), Wide{INT64_MAX});
+  EXPECT_EQ(ArrayReadBack<int64_t>(11, {INT64_MIN, 3}), (Wide{INT64_MIN, 3}));
+  EXPECT_EQ(ArrayReadBack<int32_t>(5, {}), Wide{});
+}
+
 TEST(Gguf, LookUpsTellAbsentFromWrong) {
   RawFile file = Header(0, 1);
   file.PutString("text").Put(kTypeString).PutString("x");
@@ -437,6 +462,15 @@ TEST(B060, TinyBadFilesAreEachRefusedWithTheirOwnMessage) {
            .Put<uint64_t>(1)
            .Put(~uint64_t{0}),
        {"below 2^63"}},
+      {"bool array of 2",
+       Header(0, 1)
+           .PutString("k")
+           .Put(kTypeArray)
+           .Put<uint32_t>(7)
+           .Put<uint64_t>(2)
+           .Put<uint8_t>(1)
+           .Put<uint8_t>(2),
+       {"array of key 'k' is bool 2, must be 0 or 1"}},
   });
 }
 

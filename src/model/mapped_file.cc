@@ -22,17 +22,29 @@ struct FileDescriptor {
   }
 };
 
+std::string KindOf(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
 }  // namespace
 
 Result<MappedFile> MappedFile::Open(const std::string& path) {
-  const FileDescriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  // Before it is opened: to open a pipe is to wait for its writer, and a device may do anything. A
+  // path that changes meanwhile is not waited for either; a regular file knows no such mode.
+  struct stat info{};
+  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    return InvalidInput(path + ": is not a regular file but " + KindOf(info.st_mode));
+  }
+  const FileDescriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) {
     const std::string message = path + ": cannot open model file: " + std::strerror(errno);
     return errno == ENOENT ? NotFound(message) : InvalidInput(message);
   }
-  struct stat info{};
   if (fstat(file.fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    return InvalidInput(path + ": is not a regular file");
+    return InvalidInput(path + ": is not a regular file but " + KindOf(info.st_mode));
   }
   if (info.st_size == 0) return InvalidInput(path + ": is empty (0 bytes), not a model file");
   const auto size = static_cast<size_t>(info.st_size);

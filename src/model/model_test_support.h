@@ -99,8 +99,9 @@ class EditedModel {
         writer.AddString(key, *s);
       } else if (const auto* list = std::get_if<GgufValue::Strings>(&value.data)) {
         writer.AddStrings(key, *list);
-      } else if (const auto* integers = std::get_if<std::vector<int64_t>>(&value.data)) {
-        writer.AddInt32s(key, {integers->begin(), integers->end()});
+      } else if (const auto* integers = std::get_if<IntegerList>(&value.data)) {
+        const std::vector<int64_t> wide = integers->ToVector();
+        writer.AddInt32s(key, {wide.begin(), wide.end()});
       }
     }
     for (const Tensor& tensor : tensors_) {

@@ -65,7 +65,7 @@ std::string SlidingBy(const std::string& fields) {
   if (std::get<uint64_t>(window->data) == 0) return "none";
   if (pattern == nullptr) return "all";
   std::string text;
-  for (const int64_t slides : std::get<std::vector<int64_t>>(pattern->data)) {
+  for (const int64_t slides : std::get<IntegerList>(pattern->data).ToVector()) {
     text += (text.empty() ? "" : " ") + std::to_string(slides);
   }
   return text;

@@ -70,7 +70,7 @@ class SpecReader {
     constexpr char kKey[] = "tokenizer.ggml.token_type";
     const GgufValue* value = file_.Find(kKey);
     if (value == nullptr) return Ok();
-    const auto* types = std::get_if<std::vector<int64_t>>(&value->data);
+    const auto* types = std::get_if<IntegerList>(&value->data);
     if (types == nullptr) {
       return Invalid("key '" + std::string(kKey) +
                      "' has another type, must be an array of integers");
