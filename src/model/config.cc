@@ -158,12 +158,12 @@ class ConfigReader {
     if (rotated != nullptr) {
       const auto* list = std::get_if<IntegerList>(&rotated->data);
       if (list == nullptr) return Invalid("key '" + Key("rope.rotated_layers") + "' is no list");
-      facts.rotates.emplace(list->begin(), list->end());
+      facts.rotates = Flags(*list);
     }
     KVRM_RETURN_IF_ERROR(ReadFact("attention.scale", &facts.attention_scale));
     KVRM_RETURN_IF_ERROR(ReadFact("rope.freq_base_swa", &facts.local_rope_base));
-    KVRM_RETURN_IF_ERROR(ReadFact("attn_logit_softcapping", &facts.attention_soft_cap));
-    KVRM_RETURN_IF_ERROR(ReadFact("final_logit_softcapping", &facts.logit_soft_cap));
+    KVRM_RETURN_IF_ERROR(ReadCap("attn_logit_softcapping", &facts.attention_soft_cap));
+    KVRM_RETURN_IF_ERROR(ReadCap("final_logit_softcapping", &facts.logit_soft_cap));
     const Status applied = ApplyFamily(*family_, facts, &config_);
     return applied.ok() ? applied : Invalid(applied.error().message);
   }
@@ -171,6 +171,15 @@ class ConfigReader {
   Status ReadFact(std::string_view name, std::optional<double>* fact) {
     if (file_.Find(Key(name)) == nullptr) return Ok();
     KVRM_ASSIGN_OR_RETURN(*fact, ReadPositive(name, std::nullopt));
+    return Ok();
+  }
+
+  // false: none, which config.json files say as null.
+  Status ReadCap(std::string_view name, std::optional<double>* fact) {
+    const GgufValue* value = file_.Find(Key(name));
+    const bool* said = value == nullptr ? nullptr : std::get_if<bool>(&value->data);
+    if (said == nullptr || *said) return ReadFact(name, fact);
+    *fact = 0;
     return Ok();
   }
 

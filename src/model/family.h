@@ -22,6 +22,17 @@ namespace kvrm {
 Graph BuildDecoderGraph(const ModelConfig& config, const KvGeometry& geometry,
                         bool integer_activations);
 
+// What a config.json means that leaves a field out, where a GGUF file that leaves out the like of
+// it means something else. 0: as a GGUF file.
+struct HubDefaults {
+  uint32_t num_kv_heads = 0;  // 0: as many as heads of queries
+  uint32_t head_dim = 0;      // 0: hidden / heads
+  uint32_t window = 0;        // of the layers that have one
+  double rope_base = 10'000;
+  double query_scalar = 0;  // queries are scaled by 1/sqrt of it; 0: of the head length
+  bool tied_head = false;
+};
+
 struct Family {
   std::string_view name;                       // general.architecture of a GGUF file
   std::string_view hf_type;                    // model_type of a config.json
@@ -43,6 +54,7 @@ struct Family {
   float attention_soft_cap = 0, logit_soft_cap = 0;
   // Layers of the one size whose queries are scaled by 1/sqrt(hidden / heads); 0: none.
   uint32_t width_scaled_layers = 0;
+  HubDefaults hub;
   // A family whose forward pass is another one brings its own.
   decltype(&BuildDecoderGraph) build = BuildDecoderGraph;
 };
@@ -61,7 +73,8 @@ struct FamilyFacts {
   std::optional<uint64_t> full_every;
   std::optional<std::vector<bool>> slides;   // [num_layers]; before full_every
   std::optional<std::vector<bool>> rotates;  // [num_layers]
-  std::optional<double> attention_scale, local_rope_base, attention_soft_cap, logit_soft_cap;
+  std::optional<double> attention_scale, local_rope_base;
+  std::optional<double> attention_soft_cap, logit_soft_cap;  // 0: none
 };
 
 // Fills in what `config`, whose sizes, RoPE and norm_eps are read, has from its family, `facts`

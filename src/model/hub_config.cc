@@ -15,6 +15,8 @@ namespace {
 
 namespace json = boost::json;
 
+constexpr uint64_t kMaxLayers = 1'024;  // ReadConfig says it by name
+
 class HubConfigReader {
  public:
   explicit HubConfigReader(const json::object& config) : config_(config) {}
@@ -27,8 +29,9 @@ class HubConfigReader {
     KVRM_RETURN_IF_ERROR(ReadWindows());
     KVRM_RETURN_IF_ERROR(ReadCapsAndScale());
     KVRM_RETURN_IF_ERROR(ReadRope());
+    KVRM_RETURN_IF_ERROR(RefuseOtherAttention());
     KVRM_ASSIGN_OR_RETURN(const auto tied, Flag("tie_word_embeddings"));
-    result_.tied_head = tied.value_or(false);
+    result_.tied_head = tied.value_or(family_->hub.tied_head);
     result_.own_head = !tied.value_or(true);
     return std::move(result_);
   }
@@ -40,13 +43,25 @@ class HubConfigReader {
   }
   std::string Key(const char* name) const { return std::string(family_->name) + "." + name; }
 
-  // null counts as absent.
+  // null counts as absent; where it does not, the reader of the field asks for it.
   static const json::value* Find(const json::object& object, const char* field) {
     const json::value* value = object.if_contains(field);
     return value == nullptr || value->is_null() ? nullptr : value;
   }
-  static Error WrongType(const char* field, const char* wanted) {
-    return InvalidInput(std::string("field '") + field + "' is no " + wanted);
+  static bool IsNull(const json::object& object, const char* field) {
+    const json::value* value = object.if_contains(field);
+    return value != nullptr && value->is_null();
+  }
+  static Error WrongType(const std::string& field, const char* wanted) {
+    return InvalidInput("field '" + field + "' is no " + wanted);
+  }
+  // nullptr: absent. `within`: what the field's name stands behind in a message.
+  static Result<const json::object*> Object(const json::object& object, const std::string& within,
+                                            const char* field) {
+    const json::value* value = Find(object, field);
+    if (value == nullptr) return static_cast<const json::object*>(nullptr);
+    if (!value->is_object()) return WrongType(within + field, "object");
+    return &value->get_object();
   }
   Result<std::optional<uint64_t>> Count(const json::object& object, const char* field) const {
     const json::value* value = Find(object, field);
@@ -107,20 +122,48 @@ class HubConfigReader {
     KVRM_RETURN_IF_ERROR(CopyCount("intermediate_size", "feed_forward_length"));
     KVRM_RETURN_IF_ERROR(CopyCount("max_position_embeddings", "context_length"));
     KVRM_RETURN_IF_ERROR(CopyCount("num_attention_heads", "attention.head_count"));
-    KVRM_RETURN_IF_ERROR(CopyCount("num_key_value_heads", "attention.head_count_kv"));
-    KVRM_RETURN_IF_ERROR(CopyCount("head_dim", "attention.key_length"));
-    KVRM_RETURN_IF_ERROR(CopyCount("head_dim", "attention.value_length"));
+    KVRM_RETURN_IF_ERROR(ReadKvHeads());
+    KVRM_ASSIGN_OR_RETURN(const auto head_dim, HeadDim());
+    if (head_dim) {
+      Put(Key("attention.key_length"), *head_dim);
+      Put(Key("attention.value_length"), *head_dim);
+    }
     KVRM_RETURN_IF_ERROR(CopyCount("vocab_size", "vocab_size"));
     KVRM_ASSIGN_OR_RETURN(const auto eps, Number(config_, "rms_norm_eps"));
     if (eps) Put(Key("attention.layer_norm_rms_epsilon"), *eps);
     return Ok();
   }
 
+  // null: as many as there are heads of queries.
+  Status ReadKvHeads() {
+    constexpr const char* kField = "num_key_value_heads";
+    KVRM_RETURN_IF_ERROR(CopyCount(kField, "attention.head_count_kv"));
+    if (!config_.contains(kField) && family_->hub.num_kv_heads != 0) {
+      Put(Key("attention.head_count_kv"), uint64_t{family_->hub.num_kv_heads});
+    }
+    return Ok();
+  }
+
+  // Absent: hidden_size / num_attention_heads.
+  Result<std::optional<uint64_t>> HeadDim() const {
+    KVRM_ASSIGN_OR_RETURN(auto dims, Count(config_, "head_dim"));
+    if (!dims && family_->hub.head_dim != 0) dims = family_->hub.head_dim;
+    return dims;
+  }
+
+  // null is no window, other than an absent field. A family whose layers slide by a pattern has no
+  // such model.
   Status ReadWindows() {
-    KVRM_ASSIGN_OR_RETURN(const auto window, Count(config_, "sliding_window"));
+    constexpr const char* kField = "sliding_window";
+    KVRM_ASSIGN_OR_RETURN(auto window, Count(config_, kField));
     KVRM_ASSIGN_OR_RETURN(const auto used, Flag("use_sliding_window"));
-    const bool none =
-        !used.value_or(!family_->window_by_flag) || (config_.contains("sliding_window") && !window);
+    if (IsNull(config_, kField) && family_->full_every != 0) {
+      return InvalidInput(std::string("field '") + kField + "' is null, family " +
+                          std::string(family_->name) + " needs a number");
+    }
+    if (!window && family_->hub.window != 0) window = family_->hub.window;
+    const bool off = family_->window_by_flag && (!used.value_or(false) || !window);
+    const bool none = off || IsNull(config_, kField);
     if (none) {
       Put(Key("attention.sliding_window"), uint64_t{0});
     } else if (window) {
@@ -143,12 +186,26 @@ class HubConfigReader {
     } else {
       KVRM_RETURN_IF_ERROR(CopyCount("sliding_window_pattern", "attention.sliding_window_pattern"));
     }
-    if (const json::value* rotates = Find(config_, "no_rope_layers")) {  // 1 where it does rotate
+    return ReadRotatedLayers();
+  }
+
+  // A list with 1 where a layer does rotate, else every n-th does not.
+  Status ReadRotatedLayers() {
+    std::vector<int64_t> layers;
+    KVRM_ASSIGN_OR_RETURN(const auto interval, Count(config_, "no_rope_layer_interval"));
+    if (const json::value* rotates = Find(config_, "no_rope_layers")) {
       if (!rotates->is_array()) return WrongType("no_rope_layers", "list");
-      std::vector<int64_t> layers;
       for (const json::value& layer : rotates->get_array()) layers.push_back(layer == 1 ? 1 : 0);
-      Put(Key("rope.rotated_layers"), std::move(layers));
+    } else if (interval && family_->no_rope_every != 0) {
+      if (*interval == 0) return InvalidInput("field 'no_rope_layer_interval' is 0");
+      KVRM_ASSIGN_OR_RETURN(const auto count, Count(config_, "num_hidden_layers"));
+      for (uint64_t i = 0; i < std::min(count.value_or(0), kMaxLayers); ++i) {
+        layers.push_back((i + 1) % *interval != 0 ? 1 : 0);
+      }
+    } else {
+      return Ok();
     }
+    Put(Key("rope.rotated_layers"), std::move(layers));
     return Ok();
   }
 
@@ -159,7 +216,6 @@ class HubConfigReader {
     if (!first || family_->no_rope_every != 0) {
       return Unsupported("field 'use_sliding_window' is true, but no layer_types say where");
     }
-    constexpr uint64_t kMaxLayers = 1'024;  // ReadConfig says it by name
     std::vector<int64_t> slides;
     for (uint64_t i = 0; i < std::min(layers.value_or(0), kMaxLayers); ++i) {
       slides.push_back(i >= *first ? 1 : 0);
@@ -168,54 +224,71 @@ class HubConfigReader {
     return Ok();
   }
 
+  // A cap that is null is none, other than an absent one: false stands for it.
   Status ReadCapsAndScale() {
     for (const char* field : {"attn_logit_softcapping", "final_logit_softcapping"}) {
       KVRM_ASSIGN_OR_RETURN(const auto cap, Number(config_, field));
       if (cap) Put(Key(field), *cap);
+      if (IsNull(config_, field)) Put(Key(field), false);
     }
-    KVRM_ASSIGN_OR_RETURN(const auto scaled_by, Number(config_, "query_pre_attn_scalar"));
+    KVRM_ASSIGN_OR_RETURN(auto scaled_by, Number(config_, "query_pre_attn_scalar"));
+    if (!scaled_by && family_->hub.query_scalar != 0) scaled_by = family_->hub.query_scalar;
     if (scaled_by) Put(Key("attention.scale"), 1.0 / std::sqrt(*scaled_by));
     return Ok();
   }
 
-  // Two ways to say the same: rope_theta and rope_scaling, or rope_parameters, which may differ by
-  // the kind of layer.
-  Status ReadRope() {
-    const json::object* parameters = nullptr;
-    for (const char* field : {"rope_scaling", "rope_parameters"}) {
-      if (const json::value* value = Find(config_, field)) {
-        if (!value->is_object()) return WrongType(field, "object");
-        parameters = &value->get_object();
-      }
-    }
-    const json::object* local = nullptr;
-    if (parameters != nullptr) {
-      if (const json::value* v = parameters->if_contains("sliding_attention"))
-        local = v->if_object();
-      if (const json::value* v = parameters->if_contains("full_attention")) {
-        parameters = v->if_object();
-      }
-    }
-    KVRM_RETURN_IF_ERROR(CopyBase(config_, "rope_local_base_freq", "rope.freq_base_swa"));
-    if (local != nullptr) KVRM_RETURN_IF_ERROR(ReadLocalRope(*local));
-    KVRM_RETURN_IF_ERROR(CheckAllRotates(config_));
-    if (parameters != nullptr) KVRM_RETURN_IF_ERROR(CheckAllRotates(*parameters));
-    KVRM_ASSIGN_OR_RETURN(auto base, Number(config_, "rope_theta"));
-    if (!base && parameters != nullptr) {
-      KVRM_ASSIGN_OR_RETURN(base, Number(*parameters, "rope_theta"));
-    }
-    if (base) Put(Key("rope.freq_base"), *base);
-    return parameters == nullptr ? Ok() : ReadScaling(*parameters, base.value_or(10'000.0));
+  Status RefuseOtherAttention() const {
+    KVRM_ASSIGN_OR_RETURN(const auto both_ways, Flag("use_bidirectional_attention"));
+    if (!both_ways.value_or(false)) return Ok();
+    return Unsupported("field 'use_bidirectional_attention' is true, must be false");
   }
 
-  Status ReadLocalRope(const json::object& local) {
-    KVRM_ASSIGN_OR_RETURN(const std::string kind, KindOf(local));
-    if (kind != "default") {
-      return Unsupported("RoPE scaling of sliding_attention is '" + PrintableName(kind) +
-                         "', must be default");
+  // Two ways to say the same: rope_theta and rope_scaling, or rope_parameters, which may differ by
+  // the kind of layer. A part that is null is as if it were absent.
+  Status ReadRope() {
+    KVRM_ASSIGN_OR_RETURN(const json::object* scaling, Object(config_, "", "rope_scaling"));
+    KVRM_ASSIGN_OR_RETURN(const json::object* parameters, Object(config_, "", "rope_parameters"));
+    const bool by_scaling = scaling != nullptr && !scaling->empty();
+    const json::object* global = by_scaling ? scaling : parameters;
+    const json::object* local = nullptr;
+    for (const json::object* given : {parameters, scaling}) {
+      if (given == nullptr) continue;
+      const std::string within = given == scaling ? "rope_scaling." : "rope_parameters.";
+      KVRM_ASSIGN_OR_RETURN(const auto* sliding, Object(*given, within, "sliding_attention"));
+      KVRM_ASSIGN_OR_RETURN(const auto* full, Object(*given, within, "full_attention"));
+      if (sliding != nullptr) local = sliding;
+      if (given == global && given->contains("full_attention")) global = full;
     }
-    KVRM_RETURN_IF_ERROR(CheckAllRotates(local));
-    return CopyBase(local, "rope_theta", "rope.freq_base_swa");
+    KVRM_RETURN_IF_ERROR(ReadLocalRope(local));
+    KVRM_RETURN_IF_ERROR(CheckAllRotates(config_));
+    if (global != nullptr) KVRM_RETURN_IF_ERROR(CheckAllRotates(*global));
+    KVRM_ASSIGN_OR_RETURN(const auto base, BaseOf(global, "rope_theta"));
+    Put(Key("rope.freq_base"), base.value_or(family_->hub.rope_base));
+    if (global == nullptr) return Ok();
+    return ReadScaling(*global, base.value_or(family_->hub.rope_base));
+  }
+
+  // What `parameters` (nullptr: nothing) say goes before what stands beside them.
+  Result<std::optional<double>> BaseOf(const json::object* parameters, const char* beside) const {
+    if (parameters != nullptr) {
+      KVRM_ASSIGN_OR_RETURN(const auto base, Number(*parameters, "rope_theta"));
+      if (base) return base;
+    }
+    return Number(config_, beside);
+  }
+
+  Status ReadLocalRope(const json::object* local) {
+    if (local != nullptr) {
+      KVRM_ASSIGN_OR_RETURN(const std::string kind, KindOf(*local));
+      if (kind != "default") {
+        return Unsupported("RoPE scaling of sliding_attention is '" + PrintableName(kind) +
+                           "', must be default");
+      }
+      KVRM_RETURN_IF_ERROR(CheckAllRotates(*local));
+    }
+    KVRM_ASSIGN_OR_RETURN(const auto base, BaseOf(local, "rope_local_base_freq"));
+    if (base) Put(Key("rope.freq_base_swa"), *base);
+    return Ok();
   }
 
   static Status CheckAllRotates(const json::object& object) {
@@ -228,12 +301,6 @@ class HubConfigReader {
   static Result<std::string> KindOf(const json::object& scaling) {
     KVRM_ASSIGN_OR_RETURN(const std::string older, Text(scaling, "type", "default"));
     return Text(scaling, "rope_type", older.c_str());
-  }
-
-  Status CopyBase(const json::object& object, const char* field, const char* key) {
-    KVRM_ASSIGN_OR_RETURN(const auto base, Number(object, field));
-    if (base) Put(Key(key), *base);
-    return Ok();
   }
 
   Status ReadScaling(const json::object& scaling, double base) {
@@ -251,19 +318,22 @@ class HubConfigReader {
                        "', built: default, linear, llama3 and yarn, with their factor");
   }
 
+  // What stands beside the scaling goes first.
+  Result<std::optional<uint64_t>> OriginalContext(const json::object& scaling) const {
+    constexpr const char* kField = "original_max_position_embeddings";
+    KVRM_ASSIGN_OR_RETURN(const auto beside, Count(config_, kField));
+    return beside ? beside : Count(scaling, kField);
+  }
+
   // GGUF's keys say the same; its attn_factor is over and above what the factor implies.
   Status ReadYarn(const json::object& scaling, double factor) {
-    const json::value* truncate = Find(scaling, "truncate");
+    const json::value* truncate = scaling.if_contains("truncate");  // null: false
     if (truncate != nullptr && !(truncate->is_bool() && truncate->get_bool())) {
       return Unsupported("field 'truncate' of RoPE scaling yarn must be true");
     }
     Put(Key("rope.scaling.type"), std::string("yarn"));
     Put(Key("rope.scaling.factor"), factor);
-    constexpr const char* kOriginal = "original_max_position_embeddings";
-    KVRM_ASSIGN_OR_RETURN(auto original, Count(scaling, kOriginal));
-    if (!original) {
-      KVRM_ASSIGN_OR_RETURN(original, Count(config_, kOriginal));
-    }
+    KVRM_ASSIGN_OR_RETURN(const auto original, OriginalContext(scaling));
     if (original) Put(Key("rope.scaling.original_context_length"), *original);
     KVRM_ASSIGN_OR_RETURN(const auto fast, Number(scaling, "beta_fast"));
     if (fast.value_or(0) != 0) Put(Key("rope.scaling.yarn_beta_fast"), *fast);
@@ -283,7 +353,7 @@ class HubConfigReader {
   Status ReadLlama3(const json::object& scaling, double base, double factor) {
     KVRM_ASSIGN_OR_RETURN(const auto low, Number(scaling, "low_freq_factor"));
     KVRM_ASSIGN_OR_RETURN(const auto high, Number(scaling, "high_freq_factor"));
-    KVRM_ASSIGN_OR_RETURN(const auto original, Number(scaling, "original_max_position_embeddings"));
+    KVRM_ASSIGN_OR_RETURN(const auto original, OriginalContext(scaling));
     if (!low || !high || !original || *low >= *high) {
       return InvalidInput(
           "RoPE scaling llama3 needs low_freq_factor < high_freq_factor and "
@@ -291,14 +361,14 @@ class HubConfigReader {
     }
     KVRM_ASSIGN_OR_RETURN(const auto hidden, Count(config_, "hidden_size"));
     KVRM_ASSIGN_OR_RETURN(const auto heads, Count(config_, "num_attention_heads"));
-    KVRM_ASSIGN_OR_RETURN(auto dims, Count(config_, "head_dim"));
+    KVRM_ASSIGN_OR_RETURN(auto dims, HeadDim());
     if (!dims && hidden && heads && *heads > 0) dims = *hidden / *heads;
     constexpr uint64_t kMaxHeadDims = 1'024;  // of a head; ReadConfig says it by name
     for (uint64_t i = 0; dims && i < std::min(*dims, kMaxHeadDims) / 2; ++i) {
       const double wavelength =
           2 * std::numbers::pi *
           std::pow(base, 2.0 * static_cast<double>(i) / static_cast<double>(*dims));
-      const double turns = *original / wavelength;
+      const double turns = static_cast<double>(*original) / wavelength;
       double divisor = 1.0;
       if (turns < *low) {
         divisor = factor;

@@ -81,7 +81,7 @@ TEST(HubConfig, WindowsHoldForTheLayersThatTransformersGivesThem) {
             "1 0 0");
   EXPECT_EQ(SlidingBy(R"("model_type": "mistral", "sliding_window": 24)"), "all");
   EXPECT_EQ(SlidingBy(R"("model_type": "mistral", "sliding_window": null)"), "none");
-  EXPECT_EQ(SlidingBy(R"("model_type": "mistral")"), "by family");
+  EXPECT_EQ(SlidingBy(R"("model_type": "mistral")"), "all");
 }
 
 // ---- split GGUF files

@@ -14,6 +14,11 @@ const Family kGemma2 = {.name = "gemma2",
                         .full_every = 2,
                         .attention_soft_cap = 50,
                         .logit_soft_cap = 30,
-                        .width_scaled_layers = 46};
+                        .width_scaled_layers = 46,
+                        .hub = {.num_kv_heads = 4,
+                                .head_dim = 256,
+                                .window = 4096,
+                                .query_scalar = 256,
+                                .tied_head = true}};
 
 }  // namespace kvrm

@@ -13,6 +13,12 @@ const Family kGemma3 = {.name = "gemma3",
                         .norms_less_one = true,
                         .full_every = 6,
                         .local_rope_base = 10'000,
-                        .width_scaled_layers = 62};
+                        .width_scaled_layers = 62,
+                        .hub = {.num_kv_heads = 4,
+                                .head_dim = 256,
+                                .window = 4096,
+                                .rope_base = 1'000'000,
+                                .query_scalar = 256,
+                                .tied_head = true}};
 
 }  // namespace kvrm

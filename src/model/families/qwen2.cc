@@ -3,7 +3,10 @@
 
 namespace kvrm {
 
-const Family kQwen2 = {
-    .name = "qwen2", .hf_type = "qwen2", .qkv_bias = true, .window_by_flag = true};
+const Family kQwen2 = {.name = "qwen2",
+                       .hf_type = "qwen2",
+                       .qkv_bias = true,
+                       .window_by_flag = true,
+                       .hub = {.num_kv_heads = 32, .window = 4096}};
 
 }  // namespace kvrm
