@@ -8,7 +8,8 @@ namespace {
 constexpr uint32_t kVersion = 3;
 constexpr size_t kAlignment = 32;
 // The format's numbers of the value types that are written here.
-constexpr uint32_t kUint32 = 4, kInt32 = 5, kFloat32 = 6, kBool = 7, kString = 8, kArray = 9;
+constexpr uint32_t kUint8 = 0, kUint32 = 4, kInt32 = 5, kFloat32 = 6, kBool = 7, kString = 8,
+                   kArray = 9;
 
 void PutBytes(const void* data, size_t size, std::vector<std::byte>* out) {
   const auto* bytes = static_cast<const std::byte*>(data);
@@ -77,6 +78,18 @@ void GgufWriter::AddInt32s(std::string_view key, const std::vector<int32_t>& val
   ++num_keys_;
   PutArrayKey(key, kInt32, values.size(), &keys_);
   for (const int32_t value : values) Put(value, &keys_);
+}
+
+void GgufWriter::AddUint8s(std::string_view key, const std::vector<uint8_t>& values) {
+  ++num_keys_;
+  PutArrayKey(key, kUint8, values.size(), &keys_);
+  PutBytes(values.data(), values.size(), &keys_);
+}
+
+void GgufWriter::AddBools(std::string_view key, const std::vector<uint8_t>& values) {
+  ++num_keys_;
+  PutArrayKey(key, kBool, values.size(), &keys_);
+  PutBytes(values.data(), values.size(), &keys_);
 }
 
 void GgufWriter::AddTensor(std::string_view name, DType type, const std::vector<uint64_t>& dims,

@@ -21,6 +21,8 @@ class GgufWriter {
   void AddString(std::string_view key, std::string_view value);
   void AddStrings(std::string_view key, const StringList& values);
   void AddInt32s(std::string_view key, const std::vector<int32_t>& values);
+  void AddUint8s(std::string_view key, const std::vector<uint8_t>& values);
+  void AddBools(std::string_view key, const std::vector<uint8_t>& values);  // each 0 or 1
 
   // `dims` innermost first; `blocks`: the tensor's bytes.
   void AddTensor(std::string_view name, DType type, const std::vector<uint64_t>& dims,
