@@ -39,6 +39,7 @@ struct RequestTimings {   // microseconds on the engine's clock
   int64_t decode_us = 0;  // first token to last
   int64_t longest_gap_us = 0;
   uint32_t prompt_tokens = 0, output_tokens = 0, cached_tokens = 0, preemptions = 0;
+  bool operator==(const RequestTimings&) const = default;
 };
 
 struct TokenEvent {
@@ -47,6 +48,7 @@ struct TokenEvent {
   int64_t made_us = 0;  // on the engine's clock: where one gap of its stream ends, the next begins
   float logprob = 0;
   const std::vector<TokenLogprob>* top = nullptr;  // valid during the call; null when not asked
+  RequestTimings timings;                          // as if its request ended with it
 };
 // What the model said of a prompt token, from what stands before it.
 struct PromptTokenEvent {

@@ -145,6 +145,7 @@ struct Engine::State {
   uint32_t AdoptFromTwin(const LiveRequest& request, SeqId seq);
   void IndexPrefixes();
   StopReason ReasonToStop(const LiveRequest& request) const;
+  RequestTimings TimingsOf(const LiveRequest& request) const;
   void Finish(LiveRequest& request, StopReason reason, std::string message);
   void PublishMetrics();
   void ValidateCommitted();

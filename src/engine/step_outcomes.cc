@@ -170,13 +170,14 @@ void Engine::State::PublishOutcome(Outcome& outcome, int64_t now_us) {
   }
   request.last_token_us = now_us;
   request.preempted_since_token = false;
+  request.tokens.push_back(outcome.sample.id);
   const TokenEvent event{
       .token = outcome.sample.id,
-      .index = request.num_output(),
+      .index = request.num_output() - 1,
       .made_us = now_us,
       .logprob = outcome.sample.logprob,
-      .top = request.request.sampling.num_logprobs > 0 ? &outcome.sample.top : nullptr};
-  request.tokens.push_back(outcome.sample.id);
+      .top = request.request.sampling.num_logprobs > 0 ? &outcome.sample.top : nullptr,
+      .timings = TimingsOf(request)};
   scheduler.OnToken(request.id);
   ++metrics.output_tokens;
   if (recorder != nullptr) recorder->Token(request.id, outcome.sample.id);
@@ -209,6 +210,19 @@ void Engine::State::EndUnserviceable() {
   }
 }
 
+RequestTimings Engine::State::TimingsOf(const LiveRequest& request) const {
+  const bool started = request.prompt_done;
+  const int64_t waited_until_us = request.admitted ? request.admitted_us : clock.NowUs();
+  return {.queued_us = waited_until_us - request.submit_us,
+          .prompt_us = started ? request.first_token_us - request.admitted_us : 0,
+          .decode_us = started ? request.last_token_us - request.first_token_us : 0,
+          .longest_gap_us = request.longest_gap_us,
+          .prompt_tokens = request.prompt_tokens,
+          .output_tokens = request.num_output(),
+          .cached_tokens = request.cached_tokens,
+          .preemptions = request.preemptions};
+}
+
 // The one place where a request ends. Its pages go back in the edit of the next step.
 void Engine::State::Finish(LiveRequest& request, StopReason reason, std::string message) {
   const RequestId id = request.id;
@@ -225,20 +239,11 @@ void Engine::State::Finish(LiveRequest& request, StopReason reason, std::string 
   ++count;
   if (recorder != nullptr) recorder->End(id, reason);
   ReleaseForks(request);
-  const bool started = request.prompt_done;
   if (request.num_output() > 1) latencies.longest_gap.Add(request.longest_gap_us);
   FinishEvent event;
   event.reason = reason;
   event.message = std::move(message);
-  const int64_t waited_until_us = request.admitted ? request.admitted_us : clock.NowUs();
-  event.timings = {.queued_us = waited_until_us - request.submit_us,
-                   .prompt_us = started ? request.first_token_us - request.admitted_us : 0,
-                   .decode_us = started ? request.last_token_us - request.first_token_us : 0,
-                   .longest_gap_us = request.longest_gap_us,
-                   .prompt_tokens = request.prompt_tokens,
-                   .output_tokens = request.num_output(),
-                   .cached_tokens = request.cached_tokens,
-                   .preemptions = request.preemptions};
+  event.timings = TimingsOf(request);
   const auto node = live.extract(id);  // ended for the sink's callback, too, and alive during it
   Tell(request.request.sink).OnFinish(id, event);
 }

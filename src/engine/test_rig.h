@@ -105,6 +105,7 @@ struct Stream {
     bool operator==(const Scored&) const = default;
   };
   std::vector<Scored> prompt;  // of prompt tokens 1, 2, ...
+  RequestTimings last;         // with its latest token
   uint32_t finishes = 0;
   FinishEvent finish;
 };
@@ -128,9 +129,13 @@ class Collector final : public EventSink {
     EXPECT_EQ(event.index, stream.tokens.size()) << "tokens come in output order";
     stream.tokens.push_back(event.token);
     stream.logprobs.push_back(event.logprob);
+    stream.last = event.timings;
   }
   void OnFinish(RequestId id, const FinishEvent& event) override {
     Stream& stream = streams_[id];
+    if (event.reason == StopReason::kEnd) {
+      EXPECT_EQ(event.timings, stream.last) << "a token says what its request comes to";
+    }
     EXPECT_EQ(++stream.finishes, 1u) << "an end comes once";
     EXPECT_EQ(event.timings.output_tokens, stream.tokens.size());
     stream.finish = event;

@@ -51,6 +51,7 @@ void Generation::Sink::OnToken(RequestId, const TokenEvent& event) {
   Send([&](MailboxEvent& mail) {
     mail.token = event.token;
     mail.made_us = event.made_us;
+    mail.timings = event.timings;
     mail.logprob = event.logprob;
     if (event.top != nullptr) mail.top = *event.top;
   });
@@ -127,7 +128,7 @@ Generation::Next Generation::Apply(const MailboxEvent& event) {
   KVRM_CHECK(choice.open, "no event comes after OnFinish");
   sound_bytes_ = output_.size();
   if (event.progress) {
-    if (complete_) return Next::kGoOn;
+    if (complete_ || choice.stopped) return Next::kGoOn;
     format_->Progress(output_, event.choice, *event.progress);
     any_output_ = any_output_ || !output_.empty();
     return Next::kGoOn;
@@ -163,7 +164,10 @@ Generation::Next Generation::OnToken(Choice& choice, uint32_t index, const Mailb
     stamps_.Add(event.made_us);
   }
   if (!choice.text_stream.stopped()) return Next::kGoOn;
+  // Its end goes out with this step; that the engine lets go of it is not waited for.
   choice.stopped = true;
+  choice.timings = event.timings;
+  End(choice, index, ChoiceEnd::kStopText);
   return Next::kCancelChoice;
 }
 
@@ -259,31 +263,35 @@ void Generation::Emit(Choice& choice, uint32_t index, const std::string& text) {
 Generation::Next Generation::OnFinish(Choice& choice, uint32_t index, const FinishEvent& event) {
   choice.open = false;
   --num_open_;
+  if (choice.stopped) return Next::kGoOn;
   choice.timings = event.timings;
   if (complete_) return Next::kGoOn;
-  if (event.reason == StopReason::kError && !choice.stopped) {
+  if (event.reason == StopReason::kError) {
     Fail({500, event.message.empty() ? "the model produced no usable numbers" : event.message,
           "server_error", "", "generation_failed"});
     return Next::kCancelAll;
   }
-  if (event.reason == StopReason::kCancelled && !choice.stopped && !expired_) {
+  if (event.reason == StopReason::kCancelled && !expired_) {
     Fail({503, "the server is shutting down", "unavailable_error", "", "shutting_down"});
     return Next::kCancelAll;
   }
-  if (!choice.stopped) {
-    const std::string rest = choice.text_stream.Finish();
-    if (!rest.empty()) Emit(choice, index, rest);
-  }
-  choice.end = choice.stopped                           ? ChoiceEnd::kStopText
-               : event.reason == StopReason::kLength    ? ChoiceEnd::kLength
-               : event.reason == StopReason::kCancelled ? ChoiceEnd::kTimeout
-                                                        : ChoiceEnd::kEndToken;
-  const bool cut = choice.end == ChoiceEnd::kLength || choice.end == ChoiceEnd::kTimeout;
+  const std::string rest = choice.text_stream.Finish();
+  if (!rest.empty()) Emit(choice, index, rest);
+  End(choice, index,
+      event.reason == StopReason::kLength      ? ChoiceEnd::kLength
+      : event.reason == StopReason::kCancelled ? ChoiceEnd::kTimeout
+                                               : ChoiceEnd::kEndToken);
+  return Next::kGoOn;
+}
+
+// Nothing more comes of `choice`.
+void Generation::End(Choice& choice, uint32_t index, ChoiceEnd end) {
+  choice.end = end;
+  const bool cut = end == ChoiceEnd::kLength || end == ChoiceEnd::kTimeout;
   choice.finish_reason = cut ? "length" : "stop";
   --num_unfinished_;
   if (stream()) EmitFinish(choice, index);
   if (num_unfinished_ == 0) Complete();
-  return Next::kGoOn;
 }
 
 void Generation::EmitFinish(Choice& choice, uint32_t index) {

@@ -110,6 +110,7 @@ class Generation {
   GenerationListener* listener = nullptr;  // null: nobody waits any more
   bool abandoned = false;                  // released before it was complete
   bool touched = false;                    // by the batch being dispatched
+  bool counted = false;                    // in the service's counters, as it ended
 
  private:
   // Runs on the engine thread.
@@ -145,6 +146,7 @@ class Generation {
 
   Next OnToken(Choice& choice, uint32_t index, const MailboxEvent& event);
   Next OnFinish(Choice& choice, uint32_t index, const FinishEvent& event);
+  void End(Choice& choice, uint32_t index, ChoiceEnd end);
   void NoteToken(Choice& choice, const MailboxEvent& event);
   void NoteScore(uint32_t prompt, const MailboxEvent& event);
   void Echo(Choice& choice, uint32_t index);

@@ -30,6 +30,7 @@ struct MailboxEvent {
   uint32_t choice = 0;
   TokenId token = -1;         // a token event, when `finish` is null
   int64_t made_us = 0;        // of a token: when it was made
+  RequestTimings timings;     // of a token: as if its request ended with it
   uint32_t prompt_index = 0;  // not 0: no token made, but the score of this one of the prompt
   uint32_t rank = 0;          // of a score
   float logprob = 0;

@@ -87,6 +87,10 @@ TEST(ServerMetrics, RequestsByApiAndEnd) {
             1);
   EXPECT_EQ(count(R"(kvrm_requests_total{api="messages"})", "/v1/messages", chat), 1);
   EXPECT_EQ(count(R"(kvrm_choices_finished_total{reason="stop"})", kCompletions, prompt), 1);
+  EXPECT_EQ(count(R"(kvrm_choices_finished_total{reason="stop"})", kCompletions,
+                  R"({"prompt":"a.b","temperature":0,"stop":"."})"),
+            1)
+      << "by a stop string";
   EXPECT_EQ(count(R"(kvrm_choices_finished_total{reason="length"})", kCompletions,
                   R"({"prompt":"abc","temperature":0,"max_tokens":1,"n":2})"),
             2);

@@ -372,10 +372,9 @@ void Service::TellTouched() noexcept {
   for (size_t i = 0; i < touched_.size(); ++i) {
     const std::shared_ptr<Generation> generation = std::move(touched_[i]);
     generation->touched = false;
-    if (generation->engine_done()) {
-      Count(*generation);
-      Forget(*generation);
-    }
+    // Of a choice that a stop string ended the engine may not have let go yet.
+    if (generation->complete() && !std::exchange(generation->counted, true)) Count(*generation);
+    if (generation->engine_done()) Forget(*generation);
     if (generation->listener != nullptr) generation->listener->OnOutput(*generation);
   }
   touched_.clear();  // keeps its room

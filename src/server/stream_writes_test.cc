@@ -57,9 +57,16 @@ struct StreamCase {
   const char* body;
   uint64_t num_requests;  // that the engine gets for it
 };
-// Each API, several choices, several prompts, both ways to end.
+// Each API, several choices, several prompts, all ways to end.
 constexpr StreamCase kStreamCases[] = {
     {testing::kCompletions, R"({"prompt":"abcdefgh","temperature":0,"stream":true})", 1},
+    {testing::kChat,
+     R"({"messages":[{"role":"user","content":"until.here"}],"temperature":0,"stop":["."],
+         "stream":true,"stream_options":{"include_usage":true}})",
+     1},
+    {testing::kCompletions,
+     R"({"prompt":["a.b","until.here","end"],"temperature":0,"stop":".","stream":true})", 3},
+    {"/completion", R"({"prompt":"until.here","temperature":0,"stop":["."],"stream":true})", 1},
     {testing::kChat,
      R"({"messages":[{"role":"user","content":"hello"}],"temperature":0,"stream":true,
          "stream_options":{"include_usage":true}})",
@@ -119,6 +126,7 @@ struct CountedStreams {
 // Each step is let through alone, so that whatever it made must be sent while the next is held.
 TEST(StreamWrites, OneForEachStepThatGaveTheStreamATokenAndBeforeTheNextStep) {
   CountedStreams streams(/*slots=*/8);
+  std::vector<size_t> writes_at_end(std::size(kStreamCases));  // 0: it has not ended
   bool all_ended = false;
   for (uint64_t step = 1; !all_ended; ++step) {
     ASSERT_LT(step, 200u);
@@ -127,15 +135,18 @@ TEST(StreamWrites, OneForEachStepThatGaveTheStreamATokenAndBeforeTheNextStep) {
     ASSERT_TRUE(Eventually([&] { return streams.steps.count() == step; }));
     all_ended = true;
     for (size_t i = 0; i < std::size(kStreamCases); ++i) {
+      // Behind a stop string the engine may make one more token, which nobody is told of.
+      if (writes_at_end[i] > 0) continue;
       ASSERT_TRUE(Eventually([&] { return streams.WritesTo(i).size() == streams.StepsOf(i); }))
           << "step " << step << ", " << kStreamCases[i].body << ": " << streams.StepsOf(i)
           << " steps gave it a token, " << streams.WritesTo(i).size() << " writes";
+      if (streams.Ended(i)) writes_at_end[i] = streams.WritesTo(i).size();
       all_ended = all_ended && streams.Ended(i);
     }
   }
   for (size_t i = 0; i < std::size(kStreamCases); ++i) {
     const auto writes = streams.WritesTo(i);
-    EXPECT_EQ(writes.size(), streams.StepsOf(i)) << "and nothing after the end";
+    EXPECT_EQ(writes.size(), writes_at_end[i]) << "and nothing after the end";
     EXPECT_TRUE(writes[0].starts_with("HTTP/1.1 200 OK\r\n")) << "the head travels with the text";
     const HttpAnswer answer = streams.clients[i]->Receive();
     EXPECT_TRUE(answer.complete);
