@@ -11,7 +11,9 @@
 #include "kvrm/commands.h"
 #include "serve/request_defaults.h"
 #include "server/log_output.h"
+#include "server/request_log.h"
 #include "server/server.h"
+#include "server/service.h"
 #include "session/frame_tracer.h"
 #include "session/model_path.h"
 #include "session/output_path.h"
@@ -20,6 +22,30 @@
 #include "session/tokenizer_source.h"
 
 namespace kvrm::cli {
+namespace {
+
+// Standard error: a log in which every line has one form.
+class ServeLog {
+ public:
+  explicit ServeLog(LogFormat format) : format_(format) {}
+  // One that has its form.
+  void Line(std::string_view line) {
+    output_.Write((format_ == LogFormat::kText ? "kvrm serve: " : "") + std::string(line));
+  }
+  void Text(std::string_view text) { Line(LogLine(format_, text, WallNowUs())); }
+  // Said once at start, to whoever looks on.
+  void Show(const std::string& text) {
+    if (format_ == LogFormat::kJson) return Text(text);
+    std::fprintf(stderr, "%s\n", text.c_str());
+  }
+
+ private:
+  const LogFormat format_;
+  LogOutput output_{STDERR_FILENO,
+                    [this](std::string_view text) { return LogLine(format_, text, WallNowUs()); }};
+};
+
+}  // namespace
 
 int RunServe(const OptionValues& values) {
   const auto model_path = ModelPathOf(values);
@@ -48,12 +74,10 @@ int RunServe(const OptionValues& values) {
   config.api_keys = values.Texts("api-key");
   config.api_key_file = values.Text("api-key-file");
   config.cors_origins = values.Texts("cors");
-  const bool json = values.Text("log-format") == "json";
-  config.log_format = json ? LogFormat::kJson : LogFormat::kText;
-  LogOutput output(STDERR_FILENO);
-  config.log = [&output, prefix = json ? "" : "kvrm serve: "](std::string_view line) {
-    output.Write(prefix + std::string(line));
-  };
+  config.log_format = values.Text("log-format") == "json" ? LogFormat::kJson : LogFormat::kText;
+  ServeLog log(config.log_format);
+  config.log = [&log](std::string_view line) { log.Line(line); };
+  const auto log_text = [&log](std::string_view text) { log.Text(text); };
   const std::string& trace_path = values.Text("frame-trace");
   if (const Status writable = FrameTracer::CheckPath(trace_path); !writable.ok()) {
     return Failed(values, writable.error());
@@ -69,25 +93,26 @@ int RunServe(const OptionValues& values) {
   std::unique_ptr<FrameTracer> tracer;
   std::unique_ptr<RecordWriter> recorder;
   config.on_loaded = [&](const Runtime& runtime) {
-    std::fprintf(stderr, "%s\n", Banner(runtime, *model_path).c_str());
+    log.Show(Banner(runtime, *model_path));
     if (!record_path.empty()) {
-      auto made = StartRecord(record_path, runtime, options, config.log);
-      if (!made.ok()) config.log(made.error().message + "; serving without a record");
+      auto made = StartRecord(record_path, runtime, options, log_text);
+      if (!made.ok()) log_text(made.error().message + "; serving without a record");
       if (made.ok()) recorder = std::move(made).value();
     }
     if (trace_path.empty()) return;
-    auto made = FrameTracer::Create(trace_path, *runtime.engine, config.log);
-    if (!made.ok()) return config.log(made.error().message + "; serving without a trace");
+    auto made = FrameTracer::Create(trace_path, *runtime.engine, log_text);
+    if (!made.ok()) return log_text(made.error().message + "; serving without a trace");
     tracer = std::move(made).value();
     runtime.engine->SetObserver(tracer.get());
   };
-  config.on_ready = [](const std::string& url) {
-    std::fprintf(stderr, "serving on %s\n", url.c_str());
-  };
+  config.on_ready = [&log](const std::string& url) { log.Show("serving on " + url); };
   const Result<int> code = RunServer(config, options);
   if (recorder != nullptr) (void)recorder->Close();
   if (tracer != nullptr) (void)tracer->Close();  // the log has said what went wrong
-  return code.ok() ? *code : Failed(values, code.error());
+  if (code.ok()) return *code;
+  if (config.log_format == LogFormat::kText) return Failed(values, code.error());
+  log.Text(code.error().message);
+  return kExitFailed;
 }
 
 }  // namespace kvrm::cli

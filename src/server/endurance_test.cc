@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "server/testing/http_client.h"
@@ -150,6 +152,31 @@ TEST(Endurance, SlowHeadsHoldNobodyUpAndAreClosed) {
     client->Send("x");
     EXPECT_TRUE(client->AwaitClose());
   }
+}
+
+// Sends a byte now and then; how many until the server closed.
+size_t Drip(HttpClient& client, size_t most) {
+  size_t sent = 0;
+  for (; sent < most && client.Send("x"); ++sent) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return sent;
+}
+
+// There is one deadline for a head and one for a body: no byte puts it off.
+TEST(Endurance, DripsPutNoDeadlineOff) {
+  ServerConfig config;
+  config.header_timeout = config.body_timeout = std::chrono::milliseconds(200);
+  TestServer server(config);
+  const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost";
+  for (const std::string& begun :
+       {head, head + "\r\nContent-Type: application/json\r\nContent-Length: 3000\r\n\r\n",
+        head + "\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nBB8\r\n"}) {
+    HttpClient client(server.port());
+    client.Send(begun);
+    EXPECT_LT(Drip(client, 2500), 2500u) << begun;
+  }
+  EXPECT_EQ(Post(server.port(), "/v1/completions", R"({"prompt":"ab"})").status, 200);
 }
 
 }  // namespace

@@ -2,8 +2,12 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 namespace kvrm {
@@ -57,6 +61,45 @@ TEST(LogOutput, AFullDiskLosesLinesOnly) {
   EXPECT_FALSE(log.Write("b"));
   EXPECT_EQ(log.dropped(), 2u);
   close(full);
+}
+
+// The bound on a file's size while it lives; beyond it writes take a part, then none.
+class SizeLimit {
+ public:
+  explicit SizeLimit(rlim_t bytes) : signal_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~SizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    (void)std::signal(SIGXFSZ, signal_);
+  }
+  SizeLimit(const SizeLimit&) = delete;
+  SizeLimit& operator=(const SizeLimit&) = delete;
+
+ private:
+  void (*signal_)(int);
+  rlimit before_{};
+};
+
+TEST(LogOutput, ALineOfWhichTheDiskTookAPartIsNotJoinedByTheNext) {
+  const std::string path = ::testing::TempDir() + "log-torn-" + std::to_string(getpid());
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+  ASSERT_GE(fd, 0);
+  LogOutput log(fd, [](std::string_view line) { return "{" + std::string(line) + "}"; });
+  {
+    const SizeLimit limit(15);
+    EXPECT_TRUE(log.Write("whole"));
+    EXPECT_FALSE(log.Write("in two parts"));
+    EXPECT_FALSE(log.Write("not at all"));
+  }
+  EXPECT_TRUE(log.Write("next"));
+  close(fd);
+  std::ifstream file(path);
+  const std::string all{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_EQ(all, "whole\nin two pa\n{log: 2 lines could not be written and are lost}\nnext\n");
+  std::remove(path.c_str());
 }
 
 }  // namespace
