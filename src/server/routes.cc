@@ -138,15 +138,18 @@ RouteMatch MatchRoute(std::string_view target) {
   if (const std::string_view host = TargetHost(target); !host.empty()) {
     target.remove_prefix(kScheme.size() + host.size());
   }
-  const std::string_view path = target.substr(0, target.find('?'));
-  const std::string_view query = target.substr(std::min(target.size(), path.size() + 1));
+  const std::string_view raw_path = target.substr(0, target.find('?'));
+  const std::string_view query = target.substr(std::min(target.size(), raw_path.size() + 1));
+  const std::string decoded = PercentDecode(raw_path);
   RouteMatch match;
   for (const std::string_view prefix : kModelPrefixes) {
-    if (!path.starts_with(prefix) || path.size() == prefix.size()) continue;
+    if (!decoded.starts_with(prefix) || decoded.size() == prefix.size()) continue;
     match.route = Route::kModel;
-    match.model = PercentDecode(path.substr(prefix.size()));
+    match.model = decoded.substr(prefix.size());
     return match;
   }
+  std::string_view path = decoded;
+  if (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);  // as a client may join URLs
   const auto* found = std::find_if(std::begin(kRoutes), std::end(kRoutes),
                                    [path](const RouteInfo& info) { return info.path == path; });
   if (found == std::end(kRoutes)) return match;

@@ -67,8 +67,8 @@ struct RouteMatch {
   std::string_view not_offered;  // of kNotOffered: what is asked for
   bool fail_on_no_slot = false;  // of kSlots: "?fail_on_no_slot=1"
 };
-// `target` as in the request line, a path or (absolute form) `http://HOST/path`; of a query only
-// what RouteMatch names is read.
+// `target` as in the request line, a path or (absolute form) `http://HOST/path`, percent-decoded
+// once, with or without a `/` at its end; of a query only what RouteMatch names is read.
 RouteMatch MatchRoute(std::string_view target);
 // HOST of a target in absolute form, else empty.
 std::string_view TargetHost(std::string_view target);

@@ -14,13 +14,27 @@ TEST(Routes, QueriesAreIgnoredAndModelNamesDecoded) {
   EXPECT_EQ(MatchRoute("/health").route, Route::kHealth);
   EXPECT_EQ(MatchRoute("/metrics").route, Route::kMetrics);
   EXPECT_EQ(MatchRoute("/v1/models").route, Route::kModels);
-  EXPECT_EQ(MatchRoute("/v1/models/").route, Route::kNone);
   EXPECT_EQ(MatchRoute("/").route, Route::kNone);
   EXPECT_EQ(MatchRoute("").route, Route::kNone);
-  EXPECT_EQ(MatchRoute("/v1/completions/").route, Route::kNone);
   EXPECT_EQ(MatchRoute("/v1/models/org%2Fname").model, "org/name");
   EXPECT_EQ(MatchRoute("/v1/models/org/name").model, "org/name");
   EXPECT_EQ(MatchRoute("/v1/models/a%zz%4").model, "a%zz%4");
+}
+
+// Base URLs are written with and without a slash at their end, and clients join as they like.
+TEST(Routes, ASlashAtTheEndAndEncodedLettersChangeNothing) {
+  for (const RouteInfo& info : AllRoutes()) {
+    if (info.route == Route::kModel) continue;
+    EXPECT_EQ(MatchRoute(std::string(info.path) + "/").route, info.route) << info.path;
+    EXPECT_EQ(MatchRoute(std::string(info.path) + "/?x=1").route, info.route) << info.path;
+  }
+  EXPECT_EQ(MatchRoute("/v1/completions//").route, Route::kNone);
+  EXPECT_EQ(MatchRoute("/v1/%63hat%2fcompletions").route, Route::kChat);
+  EXPECT_EQ(MatchRoute("/v1%2Fmodels/a%2520b").model, "a%20b") << "decoded once";
+  EXPECT_EQ(MatchRoute("/v1/models/a/").model, "a/") << "a name may end so";
+  EXPECT_EQ(MatchRoute("/health%3Fx").route, Route::kNone);
+  EXPECT_EQ(MatchRoute("/health%").route, Route::kNone);
+  EXPECT_EQ(MatchRoute("//").route, Route::kNone);
 }
 
 // OpenVINO Model Server has OpenAI's API below /v3.
