@@ -236,14 +236,18 @@ void StepTables::AddSplitRow(TaskList& list, const Tile& tile, Reach reach) {
   split_row.num_chunks = Chunks(row.kv_index + 1);
   split_row.partial_begin = split * Chunks(config_.max_seq_tokens);
   split_row.num_tasks = 0;
+  // A chunk's heads lie side by side: where chunks suffice for all threads, one task reads them
+  // all, in one ascending stream.
+  const uint32_t head_step =
+      end - first < kTasksPerThread * config_.num_threads ? 1 : config_.num_kv_heads;
   for (uint32_t chunk = first; chunk < end; ++chunk) {
-    for (uint32_t head = 0; head < config_.num_kv_heads; ++head) {
+    for (uint32_t head = 0; head < config_.num_kv_heads; head += head_step) {
       ops::AttentionTask& task = list.tasks[list.num_tasks++];
       task.row_begin = tile.row;
       task.num_rows = 1;
       task.slot = row.slot;
       task.kv_head_begin = static_cast<uint16_t>(head);
-      task.kv_head_end = static_cast<uint16_t>(head + 1);
+      task.kv_head_end = static_cast<uint16_t>(head + head_step);
       task.chunk_begin = chunk;
       task.chunk_end = chunk + 1;
       task.split = split;

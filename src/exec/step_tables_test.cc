@@ -133,6 +133,29 @@ TEST(RowFill, LogitsThatNoRowIsLeftForAreTheLastRows) {
   for (uint32_t i = 2; i < kMaxLogits; ++i) EXPECT_EQ(step.logits_rows()[i], kMaxRows - 1);
 }
 
+// A lone row is cut by chunks and heads, or where chunks suffice for all threads by chunks alone;
+// each head of each chunk is in one task, and the split counts them.
+TEST(SplitRows, AreCutByChunksAloneWhereThoseSuffice) {
+  for (const auto& [position, heads_a_task] : {std::pair{600u, 1u}, {1791u, 1u}, {1792u, 2u}}) {
+    StepTables step(Config(KvWidth::kLive));
+    OneRow row(Config(KvWidth::kLive), position);
+    step.Build(row.frame.View(1, position));
+    const StepTables::TaskList& all = step.group(0).all;
+    ASSERT_EQ(all.num_splits, 1u);
+    EXPECT_EQ(all.split_rows[0].num_tasks, all.num_tasks);
+    std::vector<uint32_t> covered(2 * (position / 256 + 1));
+    for (uint32_t i = 0; i < all.num_tasks; ++i) {
+      const ops::AttentionTask& task = all.tasks[i];
+      ASSERT_EQ(task.chunk_end, task.chunk_begin + 1);
+      EXPECT_EQ(task.kv_head_end - task.kv_head_begin, heads_a_task) << position;
+      for (uint32_t head = task.kv_head_begin; head < task.kv_head_end; ++head) {
+        ++covered[2 * task.chunk_begin + head];
+      }
+    }
+    for (const uint32_t count : covered) EXPECT_EQ(count, 1u);
+  }
+}
+
 // What the last layer's attention is cut into: the rows with logits, each once per head and chunk,
 // and where their outputs go.
 TEST(LogitsTasks, CoverTheRowsWithLogitsAndNoOthers) {
