@@ -49,6 +49,7 @@ struct TokenizerSpec {
   bool add_space_prefix = false;
   SpacePrefix space_prefix = SpacePrefix::kEach;
   bool cuts_at_blanks = false;  // "llama": each blank begins a piece that merges do not leave
+  bool add_bos_unsaid = false;  // by the pre-tokenizer's name then ("gpt2"), not by add_bos
   std::vector<uint8_t> strips;  // [at most tokens], kStripsLeft and kStripsRight; absent = none
   // What the pre-tokenizer's name implies, unless the file says otherwise.
   std::optional<bool> nfc;                // the text is brought to NFC first

@@ -380,6 +380,18 @@ TEST(TokenizerSpec, ReadsWhatTheFileSays) {
   EXPECT_FALSE(spec->merges.empty());
 }
 
+TEST(TokenizerSpec, AStartTokenThatTheFileSaysNothingAboutIsLeftToThePreTokenizersName) {
+  const std::string key = "tokenizer.ggml.add_bos_token";
+  const MemoryFile silent = EditedModel(Spec()).Remove(key).Open();
+  EXPECT_TRUE(ReadTokenizerSpec(*silent.file)->add_bos_unsaid);
+  for (const bool said : {false, true}) {
+    const MemoryFile file = EditedModel(Spec()).Set(key, said).Open();
+    const auto spec = ReadTokenizerSpec(*file.file);
+    EXPECT_FALSE(spec->add_bos_unsaid);
+    EXPECT_EQ(spec->add_bos, said);
+  }
+}
+
 TEST(TokenizerSpec, ContradictionsAreRefusedByKey) {
   EditedModel model(Spec());
   ExpectHolds(SpecError(EditedModel(Spec()).Remove("tokenizer.ggml.model")), "ggml.model");

@@ -127,7 +127,9 @@ class SpecReader {
   Result<TokenizerSpec> ReadFlags() {
     // SentencePiece files that leave these out mean yes.
     const bool by_default = spec_.model == "llama";
-    KVRM_ASSIGN_OR_RETURN(spec_.add_bos, file_.GetBool("tokenizer.ggml.add_bos_token", by_default));
+    constexpr char kAddBos[] = "tokenizer.ggml.add_bos_token";
+    KVRM_ASSIGN_OR_RETURN(spec_.add_bos, file_.GetBool(kAddBos, by_default));
+    spec_.add_bos_unsaid = spec_.model == "gpt2" && file_.Find(kAddBos) == nullptr;
     KVRM_ASSIGN_OR_RETURN(spec_.add_eos, file_.GetBool("tokenizer.ggml.add_eos_token", false));
     KVRM_ASSIGN_OR_RETURN(spec_.add_space_prefix,
                           file_.GetBool("tokenizer.ggml.add_space_prefix", by_default));

@@ -144,3 +144,5 @@ Result<std::unique_ptr<const BpeTokenizer>> BpeTokenizer::Create(TokenizerSpec s
 }
 
 }  // namespace kvrm
+  if (checked.add_bos_unsaid) tokenizer->spec_.add_bos = traits.adds_start_token;
+  tokenizer->spec_.add_bos_unsaid = false;

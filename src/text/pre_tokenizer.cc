@@ -3,7 +3,9 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -84,7 +86,7 @@ struct Kind {
   PreTokenizerTraits traits;
 };
 
-constexpr std::array<Kind, 12> kKinds{{
+constexpr std::array<Kind, 14> kKinds{{
     {"command-r", {kSingleDigits}, {}},
     {"deepseek-coder", {kLineEnds, kSpacedLetters, kSpacedPunctuation, kEastAsian, kDigit}, {}},
     {"deepseek-llm",
@@ -92,14 +94,64 @@ constexpr std::array<Kind, 12> kKinds{{
      {}},
     {"falcon", {kFalconPunctuation, kGpt2, kThreeDigits}, {}},
     {"gpt-2", {kGpt2}, {}},
-    {"llama-bpe", {kLlama3}, {.whole_piece_first = true}},
+    {"llama-bpe", {kLlama3}, {.whole_piece_first = true, .adds_start_token = true}},
     {"mpt", {kGpt2}, {}},
     {"qwen2", {kQwen2}, {.normalizes_nfc = true}},
     {"qwen35", {kQwen35}, {}},
     {"refact", {kSingleDigits}, {}},
+    {"smaug-bpe", {kLlama3}, {}},
     {"smollm", {kSingleDigits}, {}},
+    {"stablelm2", {kQwen2}, {}},
     {"starcoder", {kSingleDigits}, {}},
 }};
+
+// Other names that converters give to what is cut, merged and begun as one of these is.
+struct Alias {
+  std::string_view name, kind;
+};
+constexpr Alias kAliases[] = {
+    {"a.x-4.0", "gpt-2"},
+    {"chatglm-bpe", "smaug-bpe"},
+    {"codeshell", "smollm"},
+    {"dbrx", "smaug-bpe"},
+    {"deepseek-r1-qwen", "qwen2"},
+    {"exaone", "smollm"},
+    {"exaone4", "gpt-2"},
+    {"f2llmv2", "stablelm2"},
+    {"falcon-h1", "llama-bpe"},
+    {"falcon3", "llama-bpe"},
+    {"gigachat", "gpt-2"},
+    {"glm4", "smaug-bpe"},
+    {"granite-docling", "gpt-2"},
+    {"grok-2", "stablelm2"},
+    {"hunyuan", "stablelm2"},
+    {"jais", "gpt-2"},
+    {"jina-de", "gpt-2"},
+    {"jina-es", "gpt-2"},
+    {"jina-v2-de", "gpt-2"},
+    {"jina-v2-es", "gpt-2"},
+    {"jina-v5-nano", "llama-bpe"},
+    {"kormo", "stablelm2"},
+    {"lfm2", "llama-bpe"},
+    {"llama-v3", "llama-bpe"},
+    {"llama3", "llama-bpe"},
+    {"megrez", "stablelm2"},
+    {"mellum", "gpt-2"},
+    {"mellum2", "smollm"},
+    {"midm-2.0", "llama-bpe"},
+    {"minerva-7b", "smollm"},
+    {"modern-bert", "gpt-2"},
+    {"olmo", "gpt-2"},
+    {"phi-2", "gpt-2"},
+    {"pixtral", "llama-bpe"},
+    {"solar-open", "stablelm2"},
+    {"trillion", "gpt-2"},
+};
+
+std::string_view KindOfName(std::string_view name) {
+  const auto* alias = std::ranges::find(kAliases, name, &Alias::name);
+  return alias == std::end(kAliases) ? name : alias->kind;
+}
 
 struct CodeDeleter {
   void operator()(pcre2_code* code) const { pcre2_code_free(code); }
@@ -215,11 +267,13 @@ class PatternPreTokenizer final : public PreTokenizer {
 Result<std::unique_ptr<const PreTokenizer>> PreTokenizer::Create(std::string_view name) {
   std::string known;
   for (const Kind& kind : kKinds) {
-    if (kind.name == name) {
+    if (kind.name == KindOfName(name)) {
       return std::unique_ptr<const PreTokenizer>(std::make_unique<PatternPreTokenizer>(kind));
     }
     known += (known.empty() ? "" : ", ") + std::string(kind.name);
   }
+  known += "; of their kinds:";
+  for (const Alias& alias : kAliases) known += " " + std::string(alias.name);
   return Unsupported("tokenizer.ggml.pre: \"" + ForMessage(name) +
                      "\" is not supported; known: " + known);
 }

@@ -15,11 +15,13 @@ namespace kvrm {
 struct PreTokenizerTraits {
   bool normalizes_nfc = false;     // the text is brought to NFC before the cut
   bool whole_piece_first = false;  // a piece that is a token as a whole is not merged up to it
+  bool adds_start_token = false;   // before a text, where a GGUF file does not say
 };
 
 class PreTokenizer {
  public:
-  // `name`: GGUF's tokenizer.ggml.pre. Errors: an unknown name, with the list of what is known.
+  // `name`: GGUF's tokenizer.ggml.pre, one of the table's or another name for one. Errors: an
+  // unknown name, with the list of what is known.
   static Result<std::unique_ptr<const PreTokenizer>> Create(std::string_view name);
   virtual ~PreTokenizer() = default;
 

@@ -245,6 +245,25 @@ TEST(Tokenizer, NoMergeMakesAControlToken) {
   }
 }
 
+// Llama 3's files and SmolLM3's have one pattern under two names.
+TEST(Tokenizer, SmaugMergesAPieceThatLlamaTakesWholeAndAddsNoStartToken) {
+  const auto made = [](const char* pre, bool unsaid) {
+    TokenizerSpec spec = MakeSmallVocabulary(pre);
+    spec.tokens.push_back("zyz");  // no merge leads to it
+    spec.types.push_back(TokenType::kNormal);
+    spec.bos = spec.eos - 1;
+    spec.add_bos_unsaid = unsaid;
+    return MustCreate(std::move(spec));
+  };
+  const auto llama = made("llama-bpe", true), smaug = made("smaug-bpe", true);
+  using Strings = std::vector<std::string>;
+  EXPECT_EQ(testing::PiecesOf(*llama, "zyz"), Strings{"zyz"});
+  EXPECT_EQ(testing::PiecesOf(*smaug, "zyz"), (Strings{"z", "y", "z"}));
+  EXPECT_TRUE(llama->spec().add_bos);
+  EXPECT_FALSE(smaug->spec().add_bos);
+  EXPECT_FALSE(made("llama-bpe", false)->spec().add_bos) << "the file said so";
+}
+
 TEST(Tokenizer, RefusesWhatItDoesNotKnowByName) {
   TokenizerSpec spec = MakeSmallVocabulary("gpt-2");
   for (const auto& [model, said] :
@@ -254,10 +273,15 @@ TEST(Tokenizer, RefusesWhatItDoesNotKnowByName) {
     EXPECT_EQ(CreateError(spec), std::string("tokenizer.ggml.model: ") + said +
                                      " is not supported; known: gemma4, gpt2, llama");
   }
-  EXPECT_EQ(CreateError(MakeSmallVocabulary("tekken")),
-            "tokenizer.ggml.pre: \"tekken\" is not supported; known: command-r, deepseek-coder, "
-            "deepseek-llm, falcon, gpt-2, llama-bpe, mpt, qwen2, qwen35, refact, smollm, "
-            "starcoder");
+  EXPECT_EQ(
+      CreateError(MakeSmallVocabulary("tekken")),
+      "tokenizer.ggml.pre: \"tekken\" is not supported; known: command-r, deepseek-coder, "
+      "deepseek-llm, falcon, gpt-2, llama-bpe, mpt, qwen2, qwen35, refact, smaug-bpe, smollm, "
+      "stablelm2, starcoder; of their kinds: a.x-4.0 chatglm-bpe codeshell dbrx "
+      "deepseek-r1-qwen exaone exaone4 f2llmv2 falcon-h1 falcon3 gigachat glm4 "
+      "granite-docling grok-2 hunyuan jais jina-de jina-es jina-v2-de jina-v2-es jina-v5-nano "
+      "kormo lfm2 llama-v3 llama3 megrez mellum mellum2 midm-2.0 minerva-7b modern-bert olmo "
+      "phi-2 pixtral solar-open trillion");
 }
 
 TEST(Tokenizer, RefusesSizesThatContradictEachOther) {
