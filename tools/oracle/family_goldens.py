@@ -7,7 +7,7 @@ computes from it in float32.
 
 Each folder holds the model twice, with the same values: config.json + model*.safetensors (bf16) and
 model.gguf (f16 matrices, f32 vectors; key and tensor names, row order of q and k, and norms as GGUF
-files of the family have them). golden.json: ids of prompt and greedy continuation, versions.
+files of the family have them). golden.json: ids of prompt and greedy continuation, the versions that made it.
 logits.bin: float32 [positions, vocab], little endian, of all ids but the last.
 """
 import argparse
@@ -26,6 +26,7 @@ COMMON = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=32, num_attent
               bos_token_id=1, eos_token_id=2, pad_token_id=0, tie_word_embeddings=True)
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=32)
+LINEAR = dict(rope_type="linear", factor=4.0)
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32)
 WINDOW = 24
 
@@ -34,6 +35,8 @@ WINDOW = 24
 FAMILIES = {
     "llama": dict(gguf="llama", old_keys=True, num_hidden_layers=3, rope_theta=10000.0,
                   rope_scaling=LLAMA3),
+    "llama_linear": dict(gguf="llama", model_type="llama", old_keys=True, num_hidden_layers=3, rope_theta=10000.0,
+                         rope_scaling=LINEAR),
     "mistral": dict(gguf="llama", num_hidden_layers=3, num_attention_heads=4,
                     num_key_value_heads=2, rope_theta=10000.0, sliding_window=WINDOW,
                     tie_word_embeddings=False),
@@ -170,6 +173,9 @@ def write_keys(writer, family, spec):
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(scaling["factor"])
         writer.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
+    if scaling.get("rope_type") == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(scaling["factor"])
     if spec.get("sliding_window"):
         writer.add_sliding_window(spec["sliding_window"])
     if spec.get("attn_logit_softcapping"):
