@@ -36,13 +36,31 @@ constexpr ByteCharacters kByteCharacters = MakeByteCharacters();
 
 }  // namespace
 
+std::optional<uint8_t> ByteOfCharacter(std::string_view token) {
+  if (token.empty()) return std::nullopt;
+  const Utf8Step step = NextUtf8(token, 0);
+  const bool known = step.status == Utf8Status::kValid && step.length == token.size() &&
+                     step.code_point < 512 && kByteCharacters.byte[step.code_point] >= 0;
+  if (!known) return std::nullopt;
+  return static_cast<uint8_t>(kByteCharacters.byte[step.code_point]);
+}
+
 class BpeTokenizer::TextRun final : public Run {
  public:
   TextRun(const BpeTokenizer& tokenizer, size_t text_bytes)
       : Run(text_bytes), tokenizer_(tokenizer) {}
 
-  void AddText(std::string_view text, bool) override {
+  void AddText(std::string_view text, bool, std::span<const ControlRange> control) override {
     if (tokenizer_.normalizes_nfc_ && NormalizeNfc(text, normalized_)) text = normalized_;
+    const SpecialTokenSet& special = tokenizer_.normalized_special();
+    if (special.empty()) return AddPlain(text);
+    // Where the text is brought to NFC no control token is among these.
+    tokenizer_.CutAt(special, text, control, *this,
+                     [this](std::string_view between, size_t) { AddPlain(between); });
+  }
+
+ private:
+  void AddPlain(std::string_view text) {
     tokenizer_.pre_tokenizer_->Split(text, ends_);
     size_t begin = 0;
     for (const size_t end : ends_) {
@@ -50,8 +68,6 @@ class BpeTokenizer::TextRun final : public Run {
       begin = end;
     }
   }
-
- private:
   void AddOne(std::string_view piece) {
     if (tokenizer_.whole_piece_first_) {
       const auto found = tokenizer_.whole_.find(piece);
@@ -67,6 +83,11 @@ class BpeTokenizer::TextRun final : public Run {
 
 std::unique_ptr<VocabTokenizer::Run> BpeTokenizer::NewRun(size_t text_bytes) const {
   return std::make_unique<TextRun>(*this, text_bytes);
+}
+
+std::string BpeTokenizer::Normalized(std::string_view token) const {
+  std::string normalized;
+  return normalizes_nfc_ && NormalizeNfc(token, normalized) ? normalized : std::string(token);
 }
 
 // Characters outside GPT-2's alphabet, which some files hold, stand for their own UTF-8 bytes.
@@ -134,8 +155,12 @@ Result<std::unique_ptr<const BpeTokenizer>> BpeTokenizer::Create(TokenizerSpec s
   KVRM_ASSIGN_OR_RETURN(tokenizer->pre_tokenizer_, PreTokenizer::Create(checked.pre));
   const PreTokenizerTraits& traits = tokenizer->pre_tokenizer_->traits();
   tokenizer->normalizes_nfc_ = checked.nfc.value_or(traits.normalizes_nfc);
+  tokenizer->spec_.nfc = tokenizer->normalizes_nfc_;
   tokenizer->whole_piece_first_ = checked.whole_piece_first.value_or(traits.whole_piece_first);
+  if (checked.add_bos_unsaid) tokenizer->spec_.add_bos = traits.adds_start_token;
+  tokenizer->spec_.add_bos_unsaid = false;
   tokenizer->SettleTypes();
+  tokenizer->SettleMarks();
   KVRM_RETURN_IF_ERROR(tokenizer->BuildMerges());
   tokenizer->BuildBytes();
   tokenizer->BuildWholePieces();
@@ -144,5 +169,3 @@ Result<std::unique_ptr<const BpeTokenizer>> BpeTokenizer::Create(TokenizerSpec s
 }
 
 }  // namespace kvrm
-  if (checked.add_bos_unsaid) tokenizer->spec_.add_bos = traits.adds_start_token;
-  tokenizer->spec_.add_bos_unsaid = false;

@@ -2,7 +2,9 @@
 // thread-safe. Made through Tokenizer::Create; this header is for that and for tests.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -13,6 +15,9 @@
 #include "text/vocab_tokenizer.h"
 
 namespace kvrm {
+
+// The byte that a token of one character of GPT-2's alphabet stands for.
+std::optional<uint8_t> ByteOfCharacter(std::string_view token);
 
 class BpeTokenizer final : public VocabTokenizer {
  public:
@@ -25,6 +30,7 @@ class BpeTokenizer final : public VocabTokenizer {
   explicit BpeTokenizer(TokenizerSpec spec) : VocabTokenizer(std::move(spec)) {}
   std::unique_ptr<Run> NewRun(size_t text_bytes) const override;
   void AppendTokenBytes(TokenId id, std::string& out) const override;
+  std::string Normalized(std::string_view token) const override;
   Status BuildMerges();
   void BuildWholePieces();
 

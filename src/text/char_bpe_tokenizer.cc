@@ -23,6 +23,16 @@ std::optional<uint8_t> ByteOf(std::string_view token) {
   return byte;
 }
 
+void AppendEscaped(std::string_view text, std::string& out) {
+  for (const char c : text) {
+    if (c == ' ') {
+      out += kBlank;
+    } else {
+      out += c;
+    }
+  }
+}
+
 }  // namespace
 
 class CharBpeTokenizer::TextRun final : public Run {
@@ -30,21 +40,60 @@ class CharBpeTokenizer::TextRun final : public Run {
   TextRun(const CharBpeTokenizer& tokenizer, size_t text_bytes)
       : Run(text_bytes), tokenizer_(tokenizer) {}
 
-  void AddText(std::string_view text, bool is_first) override {
+  // Blanks are written, and one is put in front, by the normalizer, before special tokens are
+  // looked for again; or, where the rule for the prefix says so, behind that, in each text between
+  // them.
+  void AddText(std::string_view text, bool is_first,
+               std::span<const ControlRange> control) override {
     if (tokenizer_.spec().nfc.value_or(false) && NormalizeNfc(text, normalized_)) {
       text = normalized_;
+      control = {};  // no mark is looked for in it
     }
+    const SpecialTokenSet& special = tokenizer_.normalized_special();
+    if (special.empty()) return AddPlain(Escape(text, is_first));
+    if (!tokenizer_.normalizer_escapes()) {
+      tokenizer_.CutAt(special, text, control, *this, [&](std::string_view between, size_t begin) {
+        AddPlain(Escape(between, is_first && begin == 0));
+      });
+      return;
+    }
+    const std::string_view escaped = Escape(text, is_first);
+    const std::vector<ControlRange> moved = RangesOfEscaped(text, control, escaped.size());
+    tokenizer_.CutAt(special, escaped, moved, *this,
+                     [this](std::string_view between, size_t) { AddPlain(between); });
+  }
+
+ private:
+  std::string_view Escape(std::string_view text, bool is_first) {
     escaped_.clear();
     if (tokenizer_.spec().add_space_prefix && WantsPrefix(text, is_first)) escaped_ = kBlank;
-    for (const char c : text) {
-      if (c == ' ') {
-        escaped_ += kBlank;
-      } else {
-        escaped_ += c;
-      }
+    AppendEscaped(text, escaped_);
+    return escaped_;
+  }
+
+  // Where ranges of `text` lie in its escaped form, which is so long: a blank that was put before
+  // the text belongs to what begins it.
+  static std::vector<ControlRange> RangesOfEscaped(std::string_view text,
+                                                   std::span<const ControlRange> ranges,
+                                                   size_t escaped_bytes) {
+    constexpr size_t kMore = kBlank.size() - 1;  // than the blank itself
+    const auto blanks = static_cast<size_t>(std::ranges::count(text, ' '));
+    size_t at = 0, moved = escaped_bytes - text.size() - blanks * kMore;
+    const auto place_of = [&](size_t place) {
+      for (; at < place; ++at) moved += text[at] == ' ' ? kMore : 0;
+      return place + moved;
+    };
+    std::vector<ControlRange> result;
+    for (const ControlRange& range : ranges) {
+      const size_t begin = range.begin == 0 ? 0 : place_of(range.begin);
+      result.push_back({begin, place_of(range.end)});
     }
+    return result;
+  }
+
+  // `whole`: escaped.
+  void AddPlain(std::string_view whole) {
     line_end_ = 0;
-    const std::string_view whole = escaped_;
     for (size_t begin = 0; begin < whole.size();) {
       const size_t end = PieceEnd(whole, begin);
       const std::string_view piece = whole.substr(begin, end - begin);
@@ -53,7 +102,6 @@ class CharBpeTokenizer::TextRun final : public Run {
     }
   }
 
- private:
   bool WantsPrefix(std::string_view text, bool is_first) const {
     const SpacePrefix rule = tokenizer_.spec().space_prefix;
     if (rule == SpacePrefix::kEach) return true;
@@ -147,6 +195,15 @@ void CharBpeTokenizer::AppendTokenBytes(TokenId id, std::string& out) const {
   }
 }
 
+std::string CharBpeTokenizer::Normalized(std::string_view token) const {
+  std::string composed, normalized;
+  if (spec_.nfc.value_or(false) && NormalizeNfc(token, composed)) token = composed;
+  if (!normalizer_escapes()) return std::string(token);
+  if (spec_.add_space_prefix) normalized = kBlank;
+  AppendEscaped(token, normalized);
+  return normalized;
+}
+
 CharBpeTokenizer::Symbol CharBpeTokenizer::SymbolOf(std::string_view text) const {
   const auto found = symbols_.find(text);
   return found == symbols_.end() ? Symbol{-1} : found->second;
@@ -156,8 +213,8 @@ void CharBpeTokenizer::AppendFallback(std::string_view text, std::vector<TokenId
   const auto token_of = [&](char byte) { return byte_tokens_[static_cast<uint8_t>(byte)]; };
   if (std::ranges::all_of(text, [&](char byte) { return token_of(byte) >= 0; })) {
     for (const char byte : text) out.push_back(token_of(byte));
-  } else if (unknown_ >= 0 && (out.empty() || out.back() != unknown_)) {
-    out.push_back(unknown_);  // one for a run, as SentencePiece has it
+  } else if (unknown_ >= 0 && (!spec_.fuse_unknown || out.empty() || out.back() != unknown_)) {
+    out.push_back(unknown_);
   }
 }
 
@@ -247,6 +304,7 @@ Result<std::unique_ptr<const CharBpeTokenizer>> CharBpeTokenizer::Create(Tokeniz
   std::unique_ptr<CharBpeTokenizer> tokenizer(new CharBpeTokenizer(std::move(spec)));
   KVRM_RETURN_IF_ERROR(tokenizer->CheckSpec());
   tokenizer->SettleTypes();
+  tokenizer->SettleMarks();
   KVRM_RETURN_IF_ERROR(tokenizer->BuildSymbols());
   const TokenId unknown = tokenizer->spec().unknown;
   const bool is_mark = tokenizer->IsEnd(unknown) || unknown == tokenizer->spec().bos;

@@ -32,6 +32,10 @@ class CharBpeTokenizer final : public VocabTokenizer {
   explicit CharBpeTokenizer(TokenizerSpec spec) : VocabTokenizer(std::move(spec)) {}
   std::unique_ptr<Run> NewRun(size_t text_bytes) const override;
   void AppendTokenBytes(TokenId id, std::string& out) const override;
+  std::string Normalized(std::string_view token) const override;
+
+  // Blanks are written as U+2581 by the normalizer, not behind it.
+  bool normalizer_escapes() const { return spec_.space_prefix == SpacePrefix::kEach; }
 
   Status BuildSymbols();
   Status BuildFromScores();

@@ -45,12 +45,20 @@ Result<Value> ToValue(const ChatValue& value) {
   return Value(None{});
 }
 
+// Templates put a role into a mark ('<|' + role + '|>'), which is one for those roles that the API
+// has. Any other name stays what a request brought: "end" must not close a turn.
+Text RoleText(const std::string& role) {
+  constexpr std::string_view kRoles[] = {"assistant", "developer", "function",
+                                         "system",    "tool",      "user"};
+  return std::ranges::find(kRoles, role) == std::end(kRoles) ? UserText(role) : Text(role);
+}
+
 Result<Value> MessageList(const std::vector<ChatMessage>& messages) {
   std::vector<Value> list;
   list.reserve(messages.size());
   for (const ChatMessage& message : messages) {
     std::vector<std::pair<Text, Value>> fields;
-    fields.emplace_back(UserText("role"), UserText(message.role));
+    fields.emplace_back(UserText("role"), RoleText(message.role));
     const bool replaced =
         std::ranges::find(message.fields, "content", &ChatField::name) != message.fields.end();
     if (message.has_content && !replaced) {

@@ -57,65 +57,60 @@ constexpr Known kKnown[] = {
     {kDeepSeekSteps, "deepseek-llm"},
 };
 
+// `path` of a step: where it stands in the file, for messages.
 class Reader {
  public:
   explicit Reader(TokenizerSpec& spec) : spec_(spec) { spec_.nfc = false; }
 
-  Status Normalizer(const json::value& value) {
+  Status Normalizer(const json::value& value, const std::string& path) {
     if (value.is_null()) return Ok();
-    if (!value.is_object()) return hub::Invalid("normalizer is no object");
+    if (!value.is_object()) return hub::Invalid(path + " is no object");
     const json::object& step = value.get_object();
-    KVRM_ASSIGN_OR_RETURN(const std::string type, hub::String(step, "type"));
-    if (type == "Sequence") return Each(step, "normalizers", &Reader::Normalizer);
+    KVRM_ASSIGN_OR_RETURN(const std::string type, hub::String(step, "type", path));
+    if (type == "Sequence") return Each(step, "normalizers", path, &Reader::Normalizer);
     if (type == "NFC") {
       spec_.nfc = true;
-    } else if (type == "Prepend") {
-      KVRM_ASSIGN_OR_RETURN(const std::string text, hub::String(step, "prepend"));
-      if (text != kWrittenBlank) return hub::NotOffered("normalizer Prepend of " + Shown(text));
-      spec_.add_space_prefix = true;
-    } else if (type == "Replace") {
-      KVRM_ASSIGN_OR_RETURN(const std::string from, Pattern(step, "String"));
-      KVRM_ASSIGN_OR_RETURN(const std::string to, hub::String(step, "content"));
-      if (from != " " || to != kWrittenBlank) {
-        return hub::NotOffered("normalizer Replace of " + Shown(from) + " by " + Shown(to));
-      }
-      escapes_blanks_ = true;
-    } else {
-      return hub::NotOffered("normalizer " + Shown(type));
+      return Ok();
     }
-    return Ok();
+    if (type == "Prepend") return Prepend(step, path);
+    if (type == "Replace") return Replace(step, path);
+    return hub::NotOffered(path + " " + Shown(type));
   }
 
-  Status PreTokenizer(const json::value& value) {
+  Status PreTokenizer(const json::value& value, const std::string& path) {
     if (value.is_null()) return Ok();
-    if (!value.is_object()) return hub::Invalid("pre_tokenizer is no object");
+    if (!value.is_object()) return hub::Invalid(path + " is no object");
     const json::object& step = value.get_object();
-    KVRM_ASSIGN_OR_RETURN(const std::string type, hub::String(step, "type"));
-    if (type == "Sequence") return Each(step, "pretokenizers", &Reader::PreTokenizer);
-    if (type == "ByteLevel") return ByteLevel(step);
-    if (type == "Split") return Split(step);
-    if (type == "Metaspace") return Metaspace(step);
+    KVRM_ASSIGN_OR_RETURN(const std::string type, hub::String(step, "type", path));
+    if (type == "Sequence") return Each(step, "pretokenizers", path, &Reader::PreTokenizer);
+    if (type == "ByteLevel") return ByteLevel(step, path);
+    if (type == "Split") return Split(step, path);
+    if (type == "Metaspace") return Metaspace(step, path);
     if (type == "Digits") {
-      KVRM_ASSIGN_OR_RETURN(const bool single, hub::Flag(step, "individual_digits", false));
-      if (!single) return hub::NotOffered("pre_tokenizer Digits of whole numbers");
+      KVRM_ASSIGN_OR_RETURN(const bool single, hub::Flag(step, "individual_digits", false, path));
+      if (!single) return hub::NotOffered(path + " Digits of whole numbers");
       steps_ += "digits\n";
       return Ok();
     }
-    return hub::NotOffered("pre_tokenizer " + Shown(type));
+    return hub::NotOffered(path + " " + Shown(type));
   }
 
   Status Finish() {
     if (!is_byte_level_) {
       spec_.model = "llama";
-      // A split at blanks finds none once they are written as U+2581.
-      const bool splits_nothing = steps_.empty() || steps_ == "split-blank\n";
-      if (!escapes_blanks_ || !splits_nothing) {
+      // A split at blanks finds none once they are written as U+2581: by the normalizer, that is.
+      const bool splits_nothing = steps_.empty() || (steps_ == "split-blank\n" && replaces_);
+      if (!(replaces_ || metaspace_) || !splits_nothing) {
         return hub::NotOffered("a pre_tokenizer without ByteLevel, Metaspace or blanks as U+2581");
+      }
+      if (metaspace_ && (replaces_ || prepends_)) {
+        return hub::NotOffered("Metaspace beside a normalizer that writes blanks");
       }
       return Ok();
     }
     spec_.model = "gpt2";
-    if (escapes_blanks_) return hub::NotOffered("ByteLevel beside blanks as U+2581");
+    if (replaces_ || metaspace_) return hub::NotOffered("ByteLevel beside blanks as U+2581");
+    if (prepends_) return hub::NotOffered("ByteLevel beside the normalizer Prepend");
     const auto* known = std::ranges::find(kKnown, steps_, &Known::steps);
     if (known == std::end(kKnown)) {
       return hub::NotOffered("pre_tokenizer with the steps " +
@@ -128,75 +123,105 @@ class Reader {
  private:
   static std::string Shown(std::string_view text) { return "\"" + ForMessage(text) + "\""; }
 
-  Status Each(const json::object& sequence, std::string_view name,
-              Status (Reader::*read)(const json::value&)) {
+  Status Each(const json::object& sequence, std::string_view name, const std::string& path,
+              Status (Reader::*read)(const json::value&, const std::string&)) {
+    const std::string list_path = hub::PathOf(path, name);
     const json::value* list = hub::Find(sequence, name);
-    if (list == nullptr || !list->is_array()) {
-      return hub::Invalid(std::string(name) + " is no list");
+    if (list == nullptr || !list->is_array()) return hub::Invalid(list_path + " is no list");
+    size_t i = 0;
+    for (const json::value& step : list->get_array()) {
+      KVRM_RETURN_IF_ERROR((this->*read)(step, list_path + "[" + std::to_string(i++) + "]"));
     }
-    for (const json::value& step : list->get_array()) KVRM_RETURN_IF_ERROR((this->*read)(step));
     return Ok();
   }
 
   // {"pattern": {"String": ...}} or {"Regex": ...}.
-  static Result<std::string> Pattern(const json::object& step, std::string_view kind) {
+  static Result<std::string> Pattern(const json::object& step, std::string_view kind,
+                                     const std::string& path) {
+    const std::string pattern_path = hub::PathOf(path, "pattern");
     const json::value* pattern = hub::Find(step, "pattern");
-    if (pattern == nullptr || !pattern->is_object()) return hub::Invalid("pattern is no object");
-    if (hub::Find(pattern->get_object(), kind) == nullptr) {
-      return hub::NotOffered("a pattern that is no " + std::string(kind));
+    if (pattern == nullptr || !pattern->is_object()) {
+      return hub::Invalid(pattern_path + " is no object");
     }
-    return hub::String(pattern->get_object(), kind);
+    if (hub::Find(pattern->get_object(), kind) == nullptr) {
+      return hub::NotOffered(pattern_path + ": a pattern that is no " + std::string(kind));
+    }
+    return hub::String(pattern->get_object(), kind, pattern_path);
   }
 
-  Status ByteLevel(const json::object& step) {
-    KVRM_ASSIGN_OR_RETURN(const bool prefix, hub::Flag(step, "add_prefix_space", true));
-    KVRM_ASSIGN_OR_RETURN(const bool words, hub::Flag(step, "use_regex", true));
-    if (prefix) return hub::NotOffered("ByteLevel with add_prefix_space");
-    if (is_byte_level_) return hub::NotOffered("ByteLevel twice");
+  Status Prepend(const json::object& step, const std::string& path) {
+    KVRM_ASSIGN_OR_RETURN(const std::string text, hub::String(step, "prepend", path));
+    if (text != kWrittenBlank) return hub::NotOffered(path + " Prepend of " + Shown(text));
+    if (prepends_) return hub::NotOffered(path + " Prepend twice");
+    prepends_ = true;
+    spec_.add_space_prefix = true;
+    return Ok();
+  }
+
+  Status Replace(const json::object& step, const std::string& path) {
+    KVRM_ASSIGN_OR_RETURN(const std::string from, Pattern(step, "String", path));
+    KVRM_ASSIGN_OR_RETURN(const std::string to, hub::String(step, "content", path));
+    if (from != " " || to != kWrittenBlank) {
+      return hub::NotOffered(path + " Replace of " + Shown(from) + " by " + Shown(to));
+    }
+    replaces_ = true;
+    return Ok();
+  }
+
+  Status ByteLevel(const json::object& step, const std::string& path) {
+    KVRM_ASSIGN_OR_RETURN(const bool prefix, hub::Flag(step, "add_prefix_space", true, path));
+    KVRM_ASSIGN_OR_RETURN(const bool words, hub::Flag(step, "use_regex", true, path));
+    if (prefix) return hub::NotOffered(path + ": ByteLevel with add_prefix_space");
+    if (is_byte_level_) return hub::NotOffered(path + ": ByteLevel twice");
     is_byte_level_ = true;
     steps_ += words ? "words\n" : "bytes\n";
     return Ok();
   }
 
-  Status Split(const json::object& step) {
-    KVRM_ASSIGN_OR_RETURN(const std::string behavior, hub::String(step, "behavior"));
-    KVRM_ASSIGN_OR_RETURN(const bool invert, hub::Flag(step, "invert", false));
+  Status Split(const json::object& step, const std::string& path) {
+    KVRM_ASSIGN_OR_RETURN(const std::string behavior, hub::String(step, "behavior", path));
+    KVRM_ASSIGN_OR_RETURN(const bool invert, hub::Flag(step, "invert", false, path));
     const json::value* pattern = hub::Find(step, "pattern");
     const bool is_text = pattern != nullptr && pattern->is_object() &&
                          hub::Find(pattern->get_object(), "String") != nullptr;
-    KVRM_ASSIGN_OR_RETURN(const std::string text, Pattern(step, is_text ? "String" : "Regex"));
+    KVRM_ASSIGN_OR_RETURN(const std::string text,
+                          Pattern(step, is_text ? "String" : "Regex", path));
     if (is_text && text == " " && behavior == "MergedWithPrevious" && !invert) {
       steps_ += "split-blank\n";
       return Ok();
     }
     // "Removed" with `invert` drops what does not match: with these patterns, nothing.
     const bool isolates = (behavior == "Isolated" && !invert) || (behavior == "Removed" && invert);
-    if (is_text || !isolates) return hub::NotOffered("Split by " + Shown(text) + " " + behavior);
+    if (is_text || !isolates) {
+      return hub::NotOffered(path + ": Split by " + Shown(text) + " " + behavior);
+    }
     steps_ += "split " + text + "\n";
     return Ok();
   }
 
-  Status Metaspace(const json::object& step) {
-    KVRM_ASSIGN_OR_RETURN(const std::string blank, hub::String(step, "replacement"));
-    KVRM_ASSIGN_OR_RETURN(const bool old_prefix, hub::Flag(step, "add_prefix_space", true));
-    KVRM_ASSIGN_OR_RETURN(const std::string scheme, hub::String(step, "prepend_scheme"));
-    KVRM_ASSIGN_OR_RETURN(const bool splits, hub::Flag(step, "split", true));
-    if (blank != kWrittenBlank) return hub::NotOffered("Metaspace with " + Shown(blank));
+  Status Metaspace(const json::object& step, const std::string& path) {
+    KVRM_ASSIGN_OR_RETURN(const std::string blank, hub::String(step, "replacement", path));
+    KVRM_ASSIGN_OR_RETURN(const bool old_prefix, hub::Flag(step, "add_prefix_space", true, path));
+    KVRM_ASSIGN_OR_RETURN(const std::string scheme, hub::String(step, "prepend_scheme", path));
+    KVRM_ASSIGN_OR_RETURN(const bool splits, hub::Flag(step, "split", true, path));
+    if (blank != kWrittenBlank) return hub::NotOffered(path + ": Metaspace with " + Shown(blank));
     if (!scheme.empty() && scheme != "always" && scheme != "first" && scheme != "never") {
-      return hub::NotOffered("Metaspace with prepend_scheme " + Shown(scheme));
+      return hub::NotOffered(path + ": Metaspace with prepend_scheme " + Shown(scheme));
     }
+    if (metaspace_) return hub::NotOffered(path + ": Metaspace twice");
     spec_.add_space_prefix = scheme.empty() ? old_prefix : scheme != "never";
     spec_.space_prefix =
         scheme == "first" ? SpacePrefix::kFirstUnlessBlank : SpacePrefix::kEachUnlessBlank;
     spec_.cuts_at_blanks = splits;
-    escapes_blanks_ = true;
+    metaspace_ = true;
     return Ok();
   }
 
   TokenizerSpec& spec_;
   std::string steps_;
   bool is_byte_level_ = false;
-  bool escapes_blanks_ = false;
+  bool prepends_ = false, replaces_ = false;  // by the normalizer: a blank in front; blanks written
+  bool metaspace_ = false;
 };
 
 }  // namespace
@@ -204,8 +229,8 @@ class Reader {
 Status ReadHubPreTokenizer(const json::value& normalizer, const json::value& pre_tokenizer,
                            TokenizerSpec& spec) {
   Reader reader(spec);
-  KVRM_RETURN_IF_ERROR(reader.Normalizer(normalizer));
-  KVRM_RETURN_IF_ERROR(reader.PreTokenizer(pre_tokenizer));
+  KVRM_RETURN_IF_ERROR(reader.Normalizer(normalizer, "normalizer"));
+  KVRM_RETURN_IF_ERROR(reader.PreTokenizer(pre_tokenizer, "pre_tokenizer"));
   return reader.Finish();
 }
 

@@ -24,18 +24,26 @@ inline const boost::json::value* Find(const boost::json::object& object, std::st
   return found == nullptr || found->is_null() ? nullptr : found;
 }
 
-inline Result<bool> Flag(const boost::json::object& object, std::string_view name, bool fallback) {
+// "within.name"
+inline std::string PathOf(std::string_view within, std::string_view name) {
+  return std::string(within) + (within.empty() ? "" : ".") + std::string(name);
+}
+
+// `within`: the path of `object`, for messages.
+inline Result<bool> Flag(const boost::json::object& object, std::string_view name, bool fallback,
+                         std::string_view within = "") {
   const boost::json::value* found = Find(object, name);
   if (found == nullptr) return fallback;
-  if (!found->is_bool()) return Invalid(std::string(name) + " is no boolean");
+  if (!found->is_bool()) return Invalid(PathOf(within, name) + " is no boolean");
   return found->get_bool();
 }
 
 // "" where it is absent.
-inline Result<std::string> String(const boost::json::object& object, std::string_view name) {
+inline Result<std::string> String(const boost::json::object& object, std::string_view name,
+                                  std::string_view within = "") {
   const boost::json::value* found = Find(object, name);
   if (found == nullptr) return std::string();
-  if (!found->is_string()) return Invalid(std::string(name) + " is no string");
+  if (!found->is_string()) return Invalid(PathOf(within, name) + " is no string");
   return std::string(found->get_string());
 }
 

@@ -23,6 +23,7 @@ class SpecialTokenSet {
   // Adds a token. A control token is found only inside a ControlRange, any other everywhere.
   // An empty text is never found; of equal texts the first counts.
   void Add(std::string_view text, TokenId id, bool is_control);
+  bool empty() const { return nodes_.size() == 1; }
 
   struct Match {
     size_t begin;

@@ -1,13 +1,17 @@
 #include "text/tokenizer_json.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <utility>
 
+#include "text/bpe_tokenizer.h"
+#include "text/hub_decoder.h"
 #include "text/hub_pre_tokenizer.h"
 #include "text/json_fields.h"
 
@@ -47,19 +51,27 @@ class SpecReader {
     KVRM_RETURN_IF_ERROR(ReadAddedTokens());
     KVRM_RETURN_IF_ERROR(ReadMerges());
     KVRM_RETURN_IF_ERROR(ReadOptions());
-    ReadStartToken(part("post_processor"));
+    KVRM_RETURN_IF_ERROR(ReadPostProcessor(part("post_processor"), "post_processor"));
+    KVRM_RETURN_IF_ERROR(CheckHubDecoder(part("decoder"), spec_, byte_fallback_));
     spec_.tokens = StringList(tokens_);
     return std::move(spec_);
   }
 
  private:
   Status CheckModel() const {
-    KVRM_ASSIGN_OR_RETURN(const std::string type, hub::String(*model_, "type"));
+    KVRM_ASSIGN_OR_RETURN(const std::string type, hub::String(*model_, "type", "model"));
     if (type != "BPE" && !type.empty())
       return hub::NotOffered("model \"" + ForMessage(type) + "\"");
     for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-      KVRM_ASSIGN_OR_RETURN(const std::string text, hub::String(*model_, name));
+      KVRM_ASSIGN_OR_RETURN(const std::string text, hub::String(*model_, name, "model"));
       if (!text.empty()) return hub::NotOffered(std::string("model.") + name);
+    }
+    // Merges left out at random make other tokens of the same text each time.
+    const json::value* dropout = hub::Find(*model_, "dropout");
+    if (dropout != nullptr && !dropout->is_number())
+      return hub::Invalid("model.dropout is no number");
+    if (dropout != nullptr && dropout->to_number<double>() != 0) {
+      return hub::NotOffered("model.dropout above 0");
     }
     return Ok();
   }
@@ -124,12 +136,14 @@ class SpecReader {
     const json::value* id_value = hub::Find(token, "id");
     if (id_value == nullptr) return hub::Invalid(name + " has no id");
     KVRM_ASSIGN_OR_RETURN(const TokenId id, IdOf(*id_value, name));
-    KVRM_ASSIGN_OR_RETURN(const std::string text, hub::String(token, "content"));
+    KVRM_ASSIGN_OR_RETURN(const std::string text, hub::String(token, "content", name));
     if (text.empty()) return hub::Invalid(name + " has no content");
-    KVRM_ASSIGN_OR_RETURN(const bool special, hub::Flag(token, "special", false));
-    KVRM_ASSIGN_OR_RETURN(const bool whole_words, hub::Flag(token, "single_word", false));
-    KVRM_ASSIGN_OR_RETURN(const bool left, hub::Flag(token, "lstrip", false));
-    KVRM_ASSIGN_OR_RETURN(const bool right, hub::Flag(token, "rstrip", false));
+    const auto flag = [&](const char* field) { return hub::Flag(token, field, false, name); };
+    KVRM_ASSIGN_OR_RETURN(const bool special, flag("special"));
+    KVRM_ASSIGN_OR_RETURN(const bool whole_words, flag("single_word"));
+    KVRM_ASSIGN_OR_RETURN(const bool left, flag("lstrip"));
+    KVRM_ASSIGN_OR_RETURN(const bool right, flag("rstrip"));
+    KVRM_ASSIGN_OR_RETURN(const bool normalized, hub::Flag(token, "normalized", !special, name));
     if (whole_words)
       return hub::NotOffered(name + " \"" + ForMessage(text) + "\" with single_word");
     const auto index = static_cast<size_t>(id);
@@ -141,10 +155,11 @@ class SpecReader {
     }
     KVRM_RETURN_IF_ERROR(
         Place(id, text, special ? TokenType::kControl : TokenType::kUserDefined, name));
-    if (left || right) {
-      if (spec_.strips.size() <= index) spec_.strips.resize(index + 1);
-      spec_.strips[index] =
-          static_cast<uint8_t>((left ? kStripsLeft : 0) | (right ? kStripsRight : 0));
+    const int found =
+        (left ? kStripsLeft : 0) | (right ? kStripsRight : 0) | (normalized ? kFoundNormalized : 0);
+    if (found != 0) {
+      if (spec_.found.size() <= index) spec_.found.resize(index + 1);
+      spec_.found[index] = static_cast<uint8_t>(found);
     }
     return Ok();
   }
@@ -174,24 +189,45 @@ class SpecReader {
   }
 
   Status ReadOptions() {
-    KVRM_ASSIGN_OR_RETURN(const bool ignore_merges, hub::Flag(*model_, "ignore_merges", false));
-    KVRM_ASSIGN_OR_RETURN(const bool byte_fallback, hub::Flag(*model_, "byte_fallback", false));
-    KVRM_ASSIGN_OR_RETURN(const std::string unknown, hub::String(*model_, "unk_token"));
+    const auto flag = [&](const char* name) { return hub::Flag(*model_, name, false, "model"); };
+    KVRM_ASSIGN_OR_RETURN(const bool ignore_merges, flag("ignore_merges"));
+    KVRM_ASSIGN_OR_RETURN(byte_fallback_, flag("byte_fallback"));
+    KVRM_ASSIGN_OR_RETURN(spec_.fuse_unknown, flag("fuse_unk"));
     spec_.whole_piece_first = ignore_merges;
     const bool by_characters = spec_.model == "llama";
     if (by_characters && ignore_merges) return hub::NotOffered("ignore_merges without ByteLevel");
-    if (!by_characters && byte_fallback) return hub::NotOffered("byte_fallback beside ByteLevel");
-    if (byte_fallback) {
+    if (!by_characters && byte_fallback_) return hub::NotOffered("byte_fallback beside ByteLevel");
+    if (byte_fallback_) {
       for (size_t i = 0; i < tokens_.size(); ++i) {
         if (IsByteToken(tokens_[i])) spec_.types[i] = TokenType::kByte;
       }
     }
-    if (!unknown.empty()) spec_.unknown = Find(unknown);
-    if (spec_.unknown >= 0) {
-      TokenType& type = spec_.types[static_cast<size_t>(spec_.unknown)];
-      if (type == TokenType::kNormal) type = TokenType::kUnknown;
+    return ReadUnknownToken(by_characters);
+  }
+
+  // Of characters without a token. Byte by byte there are none, unless the vocabulary has holes.
+  Status ReadUnknownToken(bool by_characters) {
+    KVRM_ASSIGN_OR_RETURN(const std::string unknown, hub::String(*model_, "unk_token", "model"));
+    if (unknown.empty()) return Ok();
+    spec_.unknown = Find(unknown);
+    if (spec_.unknown < 0) {
+      return hub::Invalid("model.unk_token \"" + ForMessage(unknown) + "\" is no token");
     }
+    if (!by_characters && !HasAllBytes()) {
+      return hub::NotOffered("model.unk_token beside ByteLevel without a token for each byte");
+    }
+    TokenType& type = spec_.types[static_cast<size_t>(spec_.unknown)];
+    if (type == TokenType::kNormal) type = TokenType::kUnknown;
     return Ok();
+  }
+
+  bool HasAllBytes() const {
+    std::array<bool, 256> found{};
+    for (const std::string& token : tokens_) {
+      const std::optional<uint8_t> byte = ByteOfCharacter(token);
+      if (byte) found[*byte] = true;
+    }
+    return std::ranges::all_of(found, std::identity());
   }
 
   static bool IsByteToken(std::string_view token) {
@@ -205,24 +241,74 @@ class SpecReader {
     return found == tokens_.end() ? TokenId{-1} : static_cast<TokenId>(found - tokens_.begin());
   }
 
-  // A template that begins with a special token puts it before each text.
-  void ReadStartToken(const json::value& processor) {
-    if (!processor.is_object()) return;
+  // A template that begins with a special token puts it before each text; one that ends with one
+  // says add_eos. ByteLevel moves offsets, which nobody asks for here.
+  Status ReadPostProcessor(const json::value& processor, const std::string& path) {
+    if (processor.is_null()) return Ok();
+    if (!processor.is_object()) return hub::Invalid(path + " is no object");
     const json::object& object = processor.get_object();
-    if (const json::value* list = hub::Find(object, "processors");
-        list != nullptr && list->is_array()) {
-      for (const json::value& inner : list->get_array()) ReadStartToken(inner);
+    KVRM_ASSIGN_OR_RETURN(const std::string type, hub::String(object, "type", path));
+    if (type == "ByteLevel") return Ok();
+    if (type == "TemplateProcessing") return ReadTemplate(object, path);
+    if (type != "Sequence") return hub::NotOffered(path + " \"" + ForMessage(type) + "\"");
+    const std::string list_path = path + ".processors";
+    const json::value* list = hub::Find(object, "processors");
+    if (list == nullptr || !list->is_array()) return hub::Invalid(list_path + " is no list");
+    size_t i = 0;
+    for (const json::value& inner : list->get_array()) {
+      KVRM_RETURN_IF_ERROR(ReadPostProcessor(inner, list_path + "[" + std::to_string(i++) + "]"));
     }
+    return Ok();
+  }
+
+  // `single`: the text, at most one special token before it and one behind it.
+  Status ReadTemplate(const json::object& object, const std::string& path) {
+    const std::string list_path = path + ".single";
     const json::value* single = hub::Find(object, "single");
-    if (single == nullptr || !single->is_array() || single->get_array().empty()) return;
-    const json::value& first = single->get_array()[0];
-    if (!first.is_object()) return;
-    const json::value* token = hub::Find(first.get_object(), "SpecialToken");
-    if (token == nullptr || !token->is_object()) return;
-    const json::value* id = hub::Find(token->get_object(), "id");
-    if (id == nullptr || !id->is_string()) return;
-    spec_.bos = Find(id->get_string());
-    spec_.add_bos = spec_.bos >= 0;
+    if (single == nullptr || !single->is_array()) return hub::Invalid(list_path + " is no list");
+    std::vector<TokenId> before, behind;
+    size_t texts = 0;
+    for (const json::value& item : single->get_array()) {
+      const bool is_text = item.is_object() && hub::Find(item.get_object(), "Sequence") != nullptr;
+      if (is_text) {
+        ++texts;
+        continue;
+      }
+      KVRM_ASSIGN_OR_RETURN(const TokenId id, TemplateToken(item, object, list_path));
+      (texts == 0 ? before : behind).push_back(id);
+    }
+    if (texts != 1 || before.size() > 1 || behind.size() > 1 || has_template_) {
+      return hub::NotOffered(list_path + " other than [a token,] the text [, a token]");
+    }
+    has_template_ = true;
+    spec_.add_bos = !before.empty();
+    spec_.add_eos = !behind.empty();
+    if (!before.empty()) spec_.bos = before[0];
+    if (!behind.empty()) spec_.eos = behind[0];
+    return Ok();
+  }
+
+  // special_tokens says which ids stand for it: itself, in all files that are known.
+  Result<TokenId> TemplateToken(const json::value& item, const json::object& processor,
+                                const std::string& path) const {
+    const json::value* token =
+        item.is_object() ? hub::Find(item.get_object(), "SpecialToken") : nullptr;
+    if (token == nullptr || !token->is_object()) {
+      return hub::Invalid(path + " holds neither SpecialToken nor Sequence");
+    }
+    KVRM_ASSIGN_OR_RETURN(const std::string text, hub::String(token->get_object(), "id", path));
+    const TokenId id = Find(text);
+    if (id < 0) return hub::Invalid(path + ": \"" + ForMessage(text) + "\" is no token");
+    const json::value* known = hub::Find(processor, "special_tokens");
+    const json::value* entry =
+        known != nullptr && known->is_object() ? hub::Find(known->get_object(), text) : nullptr;
+    const json::value* ids =
+        entry != nullptr && entry->is_object() ? hub::Find(entry->get_object(), "ids") : nullptr;
+    if (ids != nullptr && *ids != json::array{id}) {
+      return hub::NotOffered(path + ": \"" + ForMessage(text) + "\" with the ids " +
+                             ForMessage(json::serialize(*ids)));
+    }
+    return id;
   }
 
   const json::object& root_;
@@ -230,6 +316,8 @@ class SpecReader {
   TokenizerSpec spec_;
   std::vector<std::string> tokens_;  // of spec_, which come in any order
   size_t max_size_ = 0;
+  bool byte_fallback_ = false;
+  bool has_template_ = false;
 };
 
 // A token of tokenizer_config.json: its text, or an object with `content`. -1 = none.

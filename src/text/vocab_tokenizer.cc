@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <unordered_set>
 
 #include "base/check.h"
 #include "text/utf8.h"
@@ -49,6 +50,35 @@ bool IsWrittenAsMark(std::string_view token) {
          std::ranges::find(kWhole, token) != std::end(kWhole);
 }
 
+// What stands in brackets in a template, brackets included: <tool_response>, [TOOL_CALLS], and much
+// that is no token.
+std::unordered_set<std::string_view> BracketedIn(std::string_view source) {
+  std::unordered_set<std::string_view> found;
+  for (const std::string_view brackets : {"<>", "[]"}) {
+    size_t open = std::string_view::npos;
+    for (size_t at = 0; at < source.size(); ++at) {
+      if (source[at] == brackets[0]) open = at;
+      if (source[at] != brackets[1] || open == std::string_view::npos) continue;
+      found.insert(source.substr(open, at + 1 - open));
+      open = std::string_view::npos;
+    }
+  }
+  return found;
+}
+
+// <think> and its like are no mark of a role, a turn or a tool: models write them themselves, and
+// clients give them back as they came.
+bool IsOfThinking(std::string_view token) { return token.find("think") != std::string_view::npos; }
+
+// The parts of `control` within the `size` bytes at `begin`, from there on.
+void AppendRangesWithin(std::span<const ControlRange> control, size_t begin, size_t size,
+                        std::vector<ControlRange>& out) {
+  auto range = std::ranges::upper_bound(control, begin, {}, &ControlRange::end);
+  for (; range != control.end() && range->begin < begin + size; ++range) {
+    out.push_back({std::max(range->begin, begin) - begin, std::min(range->end - begin, size)});
+  }
+}
+
 }  // namespace
 
 std::vector<TokenId> VocabTokenizer::Encode(std::string_view text, SpecialTokens special) const {
@@ -67,19 +97,26 @@ std::vector<TokenId> VocabTokenizer::EncodeCounting(std::string_view text,
                                                     std::span<const ControlRange> control,
                                                     uint64_t& steps) const {
   const std::unique_ptr<Run> run = NewRun(text.size());
-  size_t at = 0;
-  while (at < text.size()) {
-    const SpecialTokenSet::Match match = special_.FindNext(text, at, control);
-    std::string_view between = text.substr(at, match.begin - at);
-    const uint8_t strips = StripsOf(match.id);
-    if ((strips & kStripsLeft) != 0) between = WithoutSpaceAtEnd(between);
-    if (!between.empty()) run->AddText(between, /*is_first=*/at == 0);
-    if (match.id >= 0) run->AddToken(match.id);
-    at = match.end;
-    if ((strips & kStripsRight) != 0) at = EndOfSpace(text, at);
-  }
+  std::vector<ControlRange> within;
+  CutAt(special_, text, control, *run, [&](std::string_view between, size_t begin) {
+    within.clear();
+    if (!normalized_special_.empty()) AppendRangesWithin(control, begin, between.size(), within);
+    run->AddText(between, /*is_first=*/begin == 0, within);
+  });
   steps += run->steps();
   return run->TakeOutput();
+}
+
+size_t VocabTokenizer::BetweenEnd(std::string_view text, size_t at,
+                                  const SpecialTokenSet::Match& match) const {
+  const std::string_view between = text.substr(at, match.begin - at);
+  const bool strips = (FoundOf(match.id) & kStripsLeft) != 0;
+  return at + (strips ? WithoutSpaceAtEnd(between).size() : between.size());
+}
+
+size_t VocabTokenizer::AfterMatch(std::string_view text,
+                                  const SpecialTokenSet::Match& match) const {
+  return (FoundOf(match.id) & kStripsRight) != 0 ? EndOfSpace(text, match.end) : match.end;
 }
 
 std::string_view VocabTokenizer::TokenBytes(TokenId id, bool with_special) const {
@@ -91,9 +128,9 @@ std::string_view VocabTokenizer::TokenBytes(TokenId id, bool with_special) const
   return std::string_view(bytes_).substr(begin, byte_end_[index] - begin);
 }
 
-uint8_t VocabTokenizer::StripsOf(TokenId id) const {
+uint8_t VocabTokenizer::FoundOf(TokenId id) const {
   const auto index = static_cast<size_t>(id);
-  return id < 0 || index >= spec_.strips.size() ? uint8_t{0} : spec_.strips[index];
+  return id < 0 || index >= spec_.found.size() ? uint8_t{0} : spec_.found[index];
 }
 
 bool VocabTokenizer::IsLiteral(TokenId id) const {
@@ -106,7 +143,17 @@ bool VocabTokenizer::IsMark(TokenId id) const {
   const auto index = static_cast<size_t>(id);
   const TokenType type = spec_.types[index];
   return type == TokenType::kControl ||
-         (type == TokenType::kUserDefined && IsWrittenAsMark(spec_.tokens[index]));
+         (type == TokenType::kUserDefined &&
+          (IsWrittenAsMark(spec_.tokens[index]) || template_marks_[index]));
+}
+
+void VocabTokenizer::SettleMarks() {
+  const std::unordered_set<std::string_view> bracketed = BracketedIn(spec_.chat_template);
+  template_marks_.resize(spec_.tokens.size());
+  for (size_t i = 0; i < spec_.tokens.size(); ++i) {
+    template_marks_[i] = spec_.types[i] == TokenType::kUserDefined &&
+                         bracketed.contains(spec_.tokens[i]) && !IsOfThinking(spec_.tokens[i]);
+  }
 }
 
 Status VocabTokenizer::CheckSpec() const {
@@ -172,7 +219,16 @@ void VocabTokenizer::BuildSpecial() {
     const TokenType type = spec_.types[i];
     if (type != TokenType::kControl && type != TokenType::kUserDefined) continue;
     const auto id = static_cast<TokenId>(i);
-    special_.Add(spec_.tokens[i], id, IsMark(id));
+    const bool is_mark = IsMark(id);
+    // A mark is found as it is written where normalizing could take it apart (what a user writes
+    // behind it may join its last character) or move the ranges that may hold it.
+    const bool normalized =
+        (FoundOf(id) & kFoundNormalized) != 0 && !(is_mark && spec_.nfc.value_or(false));
+    if (normalized) {
+      normalized_special_.Add(Normalized(spec_.tokens[i]), id, is_mark);
+    } else {
+      special_.Add(spec_.tokens[i], id, is_mark);
+    }
   }
 }
 

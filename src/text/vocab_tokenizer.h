@@ -37,8 +37,10 @@ class VocabTokenizer : public Tokenizer {
       out_.reserve(text_bytes / 4 + 1);
     }
     virtual ~Run() = default;
-    // Text between special tokens, never empty. `is_first`: nothing stood before it.
-    virtual void AddText(std::string_view text, bool is_first) = 0;
+    // Text between special tokens, never empty. `is_first`: nothing stood before it. `control`: the
+    // ranges of it in which control tokens may be found once it is normalized (kFoundNormalized).
+    virtual void AddText(std::string_view text, bool is_first,
+                         std::span<const ControlRange> control) = 0;
 
     void AddToken(TokenId id) { out_.push_back(id); }
     std::vector<TokenId> TakeOutput() { return std::move(out_); }
@@ -68,25 +70,51 @@ class VocabTokenizer : public Tokenizer {
   explicit VocabTokenizer(TokenizerSpec spec) { spec_ = std::move(spec); }
 
   virtual std::unique_ptr<Run> NewRun(size_t text_bytes) const = 0;
+  // What a text that holds `token` holds once it is normalized, as if it began with it.
+  virtual std::string Normalized(std::string_view token) const = 0;
+
+  // Adds the tokens of `set` that are in `text` to `run`, in order, and gives what lies between
+  // them to `add_text(text, begin)`, which is never empty. `begin`: where in `text` it begins.
+  template <class AddBetween>
+  void CutAt(const SpecialTokenSet& set, std::string_view text,
+             std::span<const ControlRange> control, Run& run, AddBetween add_text) const {
+    for (size_t at = 0; at < text.size();) {
+      const SpecialTokenSet::Match match = set.FindNext(text, at, control);
+      const size_t end = BetweenEnd(text, at, match);
+      if (end > at) add_text(text.substr(at, end - at), at);
+      if (match.id >= 0) run.AddToken(match.id);
+      at = AfterMatch(text, match);
+    }
+  }
+  // Those that are found in normalized text.
+  const SpecialTokenSet& normalized_special() const { return normalized_special_; }
   // Appends the bytes that a token of the vocabulary's own (no special one) stands for.
   virtual void AppendTokenBytes(TokenId id, std::string& out) const = 0;
 
-  uint8_t StripsOf(TokenId id) const;
+  uint8_t FoundOf(TokenId id) const;
   Status CheckSpec() const;  // sizes, types, ids
-  // Requires: CheckSpec() is ok and SettleTypes() was called.
+  // Finds the marks of the chat template. Requires: CheckSpec() is ok and SettleTypes() was called.
+  void SettleMarks();
+  // Requires: SettleMarks() was called.
   void BuildBytes();
   void BuildSpecial();
   // Its text stands for itself, wherever it is found: special tokens and their like.
   bool IsLiteral(TokenId id) const;
   // Recognised only where the caller allows control tokens: those, and user-defined tokens that are
-  // written as marks of a turn (which print, other than control tokens).
+  // written as marks of a turn, or that the chat template has (which print, other than control
+  // tokens).
   bool IsMark(TokenId id) const;
 
  private:
-  SpecialTokenSet special_;
-  std::string bytes_;             // all token bytes, one after the other
-  std::vector<size_t> byte_end_;  // [tokens] where each ends
-  std::vector<bool> is_plain_;    // [tokens] has bytes without `with_special`
+  // Less the white space that the token takes along, before it and after it.
+  size_t BetweenEnd(std::string_view text, size_t at, const SpecialTokenSet::Match& match) const;
+  size_t AfterMatch(std::string_view text, const SpecialTokenSet::Match& match) const;
+
+  SpecialTokenSet special_, normalized_special_;
+  std::vector<bool> template_marks_;  // [tokens] user-defined ones that the chat template has
+  std::string bytes_;                 // all token bytes, one after the other
+  std::vector<size_t> byte_end_;      // [tokens] where each ends
+  std::vector<bool> is_plain_;        // [tokens] has bytes without `with_special`
 };
 
 // The two tokens that a merge of a spec names. Errors: no two parts with a blank between them.
