@@ -5,13 +5,17 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <vector>
 
 #include "text/utf8.h"
 
 namespace kvrm {
 namespace {
 
-constexpr size_t kMaxCombiningRun = 1024;
+// The library orders a run of combining marks by swapping neighbours, in quadratic time; of longer
+// runs than this it is given the order. (Unicode's stream-safe format stops at 30.)
+constexpr size_t kMaxUnorderedRun = 64;
+constexpr auto kNfc = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
 
 struct Free {
   void operator()(utf8proc_uint8_t* bytes) const { std::free(bytes); }
@@ -21,14 +25,17 @@ bool IsAscii(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
+int CombiningClass(utf8proc_int32_t code_point) {
+  return utf8proc_get_property(code_point)->combining_class;
+}
+
 size_t LongestCombiningRun(std::string_view text) {
   size_t run = 0;
   size_t longest = 0;
   for (size_t at = 0; at < text.size();) {
     const Utf8Step step = NextUtf8(text, at);
-    const bool combines =
-        step.status == Utf8Status::kValid &&
-        utf8proc_get_property(static_cast<utf8proc_int32_t>(step.code_point))->combining_class != 0;
+    const bool combines = step.status == Utf8Status::kValid &&
+                          CombiningClass(static_cast<utf8proc_int32_t>(step.code_point)) != 0;
     run = combines ? run + 1 : 0;
     longest = std::max(longest, run);
     at += step.length;
@@ -36,12 +43,45 @@ size_t LongestCombiningRun(std::string_view text) {
   return longest;
 }
 
+// `valid` decomposed, its combining marks in canonical order.
+std::vector<utf8proc_int32_t> Ordered(std::string_view valid) {
+  std::vector<utf8proc_int32_t> points;
+  constexpr size_t kMostOfOne = 32;  // the longest canonical decomposition has four
+  for (size_t at = 0; at < valid.size();) {
+    const Utf8Step step = NextUtf8(valid, at);
+    utf8proc_int32_t parts[kMostOfOne];
+    int boundary = 0;
+    const utf8proc_ssize_t count = utf8proc_decompose_char(
+        static_cast<utf8proc_int32_t>(step.code_point), parts, kMostOfOne,
+        static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE), &boundary);
+    points.insert(points.end(), parts, parts + std::max<utf8proc_ssize_t>(count, 0));
+    at += step.length;
+  }
+  const auto is_starter = [](utf8proc_int32_t point) { return CombiningClass(point) == 0; };
+  for (auto begin = points.begin(); begin != points.end();) {
+    begin = std::find_if_not(begin, points.end(), is_starter);
+    const auto end = std::find_if(begin, points.end(), is_starter);
+    std::ranges::stable_sort(begin, end, {}, CombiningClass);
+    begin = end;
+  }
+  return points;
+}
+
+// The same result in near linear time for any run of combining marks.
+void AppendNfcOrdered(std::string_view valid, std::string& out) {
+  std::vector<utf8proc_int32_t> points = Ordered(valid);
+  const utf8proc_ssize_t count =
+      utf8proc_normalize_utf32(points.data(), static_cast<utf8proc_ssize_t>(points.size()), kNfc);
+  for (utf8proc_ssize_t i = 0; i < count; ++i) {
+    AppendUtf8(static_cast<char32_t>(points[static_cast<size_t>(i)]), out);
+  }
+}
+
 void AppendNfc(std::string_view valid, std::string& out) {
   utf8proc_uint8_t* mapped = nullptr;
   const utf8proc_ssize_t size =
       utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(valid.data()),
-                   static_cast<utf8proc_ssize_t>(valid.size()), &mapped,
-                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+                   static_cast<utf8proc_ssize_t>(valid.size()), &mapped, kNfc);
   const std::unique_ptr<utf8proc_uint8_t, Free> owned(mapped);
   if (size < 0) {  // out of memory; the text as it stands is still text
     out += valid;
@@ -53,11 +93,12 @@ void AppendNfc(std::string_view valid, std::string& out) {
 }  // namespace
 
 bool NormalizeNfc(std::string_view text, std::string& out) {
-  if (IsAscii(text) || LongestCombiningRun(text) > kMaxCombiningRun) return false;
+  if (IsAscii(text)) return false;
+  const auto append = LongestCombiningRun(text) > kMaxUnorderedRun ? AppendNfcOrdered : AppendNfc;
   out.clear();
   for (size_t at = 0; at < text.size();) {
     const size_t valid_end = ValidUtf8End(text, at);
-    if (valid_end > at) AppendNfc(text.substr(at, valid_end - at), out);
+    if (valid_end > at) append(text.substr(at, valid_end - at), out);
     at = valid_end;
     if (at < text.size()) {
       const uint8_t length = NextUtf8(text, at).length;
