@@ -3,8 +3,10 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "text/utf8.h"
@@ -43,6 +45,17 @@ size_t LongestCombiningRun(std::string_view text) {
   return longest;
 }
 
+// Marks of one class stay in the order in which they are.
+void OrderMarks(std::span<utf8proc_int32_t> marks) {
+  const std::vector<utf8proc_int32_t> before(marks.begin(), marks.end());
+  std::vector<uint64_t> keys(marks.size());  // class and place: a text is shorter than 4 GiB
+  for (size_t i = 0; i < keys.size(); ++i) {
+    keys[i] = static_cast<uint64_t>(CombiningClass(before[i])) << 32 | i;
+  }
+  std::ranges::sort(keys);
+  for (size_t i = 0; i < keys.size(); ++i) marks[i] = before[static_cast<uint32_t>(keys[i])];
+}
+
 // `valid` decomposed, its combining marks in canonical order.
 std::vector<utf8proc_int32_t> Ordered(std::string_view valid) {
   std::vector<utf8proc_int32_t> points;
@@ -61,7 +74,7 @@ std::vector<utf8proc_int32_t> Ordered(std::string_view valid) {
   for (auto begin = points.begin(); begin != points.end();) {
     begin = std::find_if_not(begin, points.end(), is_starter);
     const auto end = std::find_if(begin, points.end(), is_starter);
-    std::ranges::stable_sort(begin, end, {}, CombiningClass);
+    OrderMarks({begin, end});
     begin = end;
   }
   return points;
