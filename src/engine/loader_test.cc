@@ -208,7 +208,7 @@ TEST(Loader, CountsItsBuffersAgainstTheLimit) {
   RuntimeOptions options{.num_threads = 2,
                          .max_slots = 4,
                          .kv_bytes = uint64_t{2} << 20,
-                         .memory_limit_bytes = uint64_t{3} << 20};
+                         .memory_limit_bytes = uint64_t{5} << 19};
   const auto refused = LoadRuntime(*file, options);  // weights and KV alone would fit
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::kNoRoom);

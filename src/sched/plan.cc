@@ -18,6 +18,11 @@ uint64_t PagesFor(const KvGeometry& geometry, uint64_t num_tokens) {
   return pages;
 }
 
+// Shares of the gap budget: what a step with prompt rows is planned to take, and what those rows
+// get whatever decoding takes.
+constexpr double kPlannedShare = 0.9;
+constexpr double kLeastShare = 0.1;
+
 }  // namespace
 
 void Scheduler::State::BeginPlan(Pager& pager) {
@@ -131,16 +136,18 @@ uint32_t Scheduler::State::PromptBudget(uint32_t first_position) const {
   return RowsWithinGap(first_position, left(config.prompt_rows));
 }
 
-// Streams wait while prompts are computed: as many rows as keep the step within the budget. Where
-// decoding alone takes most of it, prompts still get a tenth, and one row at least (SCHED-4).
+// Streams wait while prompts are computed: as many rows as keep the step within nine tenths of the
+// budget; the rest is for what no plan foresees, memory, output, other programs. Where decoding
+// alone takes most of that, prompts still get a tenth, and one row at least (SCHED-4).
 uint32_t Scheduler::State::RowsWithinGap(uint32_t first_position, uint32_t at_most) const {
-  const auto budget_us = static_cast<double>(config.max_step_us);
+  const double planned_us = kPlannedShare * static_cast<double>(config.max_step_us);
   StepShape decoding = plan.shape;
   decoding.prompt_rows = 0;
   decoding.prompt_tokens = 0;
-  const double least_us = cost.PredictUs(decoding) + 0.1 * budget_us;
+  const double least_us =
+      cost.PredictUs(decoding) + kLeastShare * static_cast<double>(config.max_step_us);
   const uint32_t rows =
-      cost.PromptRowsWithin(std::max(budget_us, least_us), plan.shape, first_position, at_most);
+      cost.PromptRowsWithin(std::max(planned_us, least_us), plan.shape, first_position, at_most);
   return plan.num_prompt_rows > 0 ? rows : std::max(rows, std::min(1u, at_most));
 }
 
