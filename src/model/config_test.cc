@@ -1,8 +1,12 @@
 #include "model/config.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <string>
 
@@ -129,6 +133,32 @@ TEST(B063, VocabulariesThatDoNotFitTheEmbeddingAreRefused) {
   const auto spec = ReadTokenizerSpec(*memory.file);
   ASSERT_FALSE(spec.ok());
   ExpectHolds(spec.error().message, "320 entries, must be at most the 270 rows");
+}
+
+// A file of half a GiB, of which nothing but its beginning is ever touched.
+TEST(B063, AnEmbeddingOfMoreRowsThanThereAreIdsIsRefused) {
+  constexpr uint64_t kRows = (uint64_t{1} << 24) + 1, kRowBytes = 34;  // 32 values of Q8_0
+  std::ifstream file(
+      std::string(KVRM_SOURCE_DIR) + "/tests/fuzz/gguf/broken/tokens_of_another_size.config.gguf",
+      std::ios::binary);
+  std::string header{std::istreambuf_iterator<char>(file), {}};  // its only tensor: [32, 1]
+  const std::string name = "token_embd.weight";
+  const size_t at = header.find(name);
+  ASSERT_NE(at, std::string::npos);
+  std::memcpy(header.data() + at + name.size() + sizeof(uint32_t) + sizeof(uint64_t), &kRows,
+              sizeof kRows);
+  const size_t bytes = header.size() + kRows * kRowBytes;
+  void* const map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(map, MAP_FAILED);
+  std::memcpy(map, header.data(), header.size());
+  const auto parsed = GgufFile::Parse({static_cast<const std::byte*>(map), bytes}, "large");
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  const auto config = ReadConfig(**parsed);
+  ASSERT_FALSE(config.ok());
+  EXPECT_EQ(config.error().message,
+            "large: tensor 'token_embd.weight' has 16777217 rows, must be at most 16777216");
+  munmap(map, bytes);
 }
 
 TEST(B063, MissingKeysAreNamedAndOptionalOnesHaveTheirDefaults) {

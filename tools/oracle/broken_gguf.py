@@ -2,7 +2,8 @@
 """Writes tests/fuzz/gguf/broken, GGUF files that are each wrong in one place, and minimal.gguf beside
 it, which is not: named after the check that
 refuses them (src/model/broken_gguf_test.cc has its words). NAME.gguf is wrong in its form,
-NAME.config.gguf in what it says of a model, NAME.tokenizer.gguf in what it says of a tokenizer.
+NAME.config.gguf in what it says of a model, NAME.tokenizer.gguf in what it says of a tokenizer,
+NAME.load.gguf in what no encoding or page of keys can hold.
 
     tools/oracle/broken_gguf.py tests/fuzz/gguf/broken
 """
@@ -14,7 +15,7 @@ U8, I8, U32, I32, F32, BOOL, STRING, ARRAY, U64 = 0, 1, 4, 5, 6, 7, 8, 9, 10
 PACKED = {U8: "B", I8: "b", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q"}
 T_F32, T_F16, T_Q4_0, T_Q8_0, T_MXFP4 = 0, 1, 2, 8, 39
 BLOCKS = {T_F32: (1, 4), T_F16: (1, 2), T_Q4_0: (32, 18), T_Q8_0: (32, 34), T_MXFP4: (32, 17)}
-WIDTH = 32  # of the models
+WIDTH, FFN = 32, 32  # of the models
 
 
 def string(text):
@@ -47,8 +48,9 @@ def padded(data, to=32):
     return data + bytes(-len(data) % to)
 
 
-def whole(keys, tensors=(), data=None):
-    """A file of these keys and tensors: (name, dims, type), whose data is zeros."""
+def whole(keys, tensors=(), begins=None):
+    """A file of these keys and tensors: (name, dims, type), whose data is zeros but for the bytes that
+    `begins` gives a tensor's beginning."""
     entries, sizes, end = [], b"", 0
     for name, dims, kind in tensors:
         values = 1
@@ -57,10 +59,11 @@ def whole(keys, tensors=(), data=None):
         entries.append(entry(name, dims, kind, end))
         per_block, block_bytes = BLOCKS[kind]
         size = values // per_block * block_bytes
-        sizes = padded(sizes + bytes(size))
+        beginning = (begins or {}).get(name, b"")
+        sizes = padded(sizes + beginning + bytes(size - len(beginning)))
         end = len(sizes)
     head = header(len(entries), len(keys)) + b"".join(keys) + b"".join(entries)
-    return padded(head) + (sizes if data is None else data) if entries else head
+    return padded(head) + sizes if entries else head
 
 
 def one_key(*parts):
@@ -117,7 +120,7 @@ def forms():
 def configuration(**changes):
     """The keys of a tiny llama; None takes one away, a pair (type, value) replaces or adds one."""
     keys = {"general.architecture": (STRING, "llama")}
-    plain = {"block_count": 1, "embedding_length": WIDTH, "feed_forward_length": 1, "context_length": 8,
+    plain = {"block_count": 1, "embedding_length": WIDTH, "feed_forward_length": FFN, "context_length": 8,
              "attention.head_count": 1}
     keys.update({"llama." + name: (U32, number) for name, number in plain.items()})
     keys["llama.attention.layer_norm_rms_epsilon"] = (F32, 1e-5)
@@ -136,17 +139,17 @@ def tensors():
     for name in ("attn_norm", "ffn_norm"):
         found[f"blk.0.{name}.weight"] = ([WIDTH], T_F32)
     for name in ("ffn_gate", "ffn_up"):
-        found[f"blk.0.{name}.weight"] = ([WIDTH, 1], T_F16)
-    found["blk.0.ffn_down.weight"] = ([1, WIDTH], T_F16)
+        found[f"blk.0.{name}.weight"] = ([WIDTH, FFN], T_Q4_0)
+    found["blk.0.ffn_down.weight"] = ([FFN, WIDTH], T_F16)
     return found
 
 
-def model(changes=(), **added):
+def model(changes=(), more_keys=(), begins=None, **added):
     """A tiny llama; `added`: tensors in place of its own or beside them, None takes one away."""
     content = tensors()
     content.update(added)
     listed = [(name, *shape) for name, shape in content.items() if shape is not None]
-    return whole(configuration(**dict(changes)), listed)
+    return whole([*configuration(**dict(changes)), *more_keys], listed, begins)
 
 
 def says(**changes):
@@ -188,6 +191,10 @@ def configurations():
     yield "yarn_by_half", says(**yarn, **{"rope.scaling.yarn_ext_factor": (F32, 0.5)})
     yield "window_1", says(**{"attention.sliding_window": (U32, 1)})
     pattern = "attention.sliding_window_pattern"
+    yield "window_pattern_no_number", says(**{pattern: (STRING, "2")})
+    rotated = "rope.rotated_layers"
+    yield "rotated_layers_no_list", says(**{rotated: (U32, 1)})
+    yield "rotated_layers_of_other_layers", says(**{rotated: array("llama." + rotated, BOOL, [1, 0])})
     yield "window_pattern_of_other_layers", says(**{pattern: array("llama." + pattern, BOOL, [1, 0])})
     yield "soft_cap_0", says(attn_logit_softcapping=(F32, 0.0))
     yield "embedding_missing", says()
@@ -205,6 +212,7 @@ def configurations():
 
 def vocabulary(**changes):
     keys = {"model": key("tokenizer.ggml.model", STRING, "gpt2"),
+            "pre": key("tokenizer.ggml.pre", STRING, "gpt-2"),
             "tokens": array("tokenizer.ggml.tokens", STRING, ["a", "b"])}
     keys.update(changes)
     return [content for content in keys.values() if content is not None]
@@ -217,8 +225,11 @@ def tokenizers():
     def with_array(name, kind, items):
         return whole(vocabulary(more=array("tokenizer.ggml." + name, kind, items)))
 
+    def of_characters(**changes):
+        return whole(vocabulary(model=key("tokenizer.ggml.model", STRING, "llama"), pre=None, **changes))
+
     yield "model_missing", whole(vocabulary(model=None))
-    yield "pre_no_string", with_key("ggml.pre", U32, 1)
+    yield "pre_no_string", whole(vocabulary(pre=key("tokenizer.ggml.pre", U32, 1)))
     yield "chat_template_no_string", with_key("chat_template", U32, 1)
     yield "tokens_missing", whole(vocabulary(tokens=None))
     yield "tokens_no_strings", whole(vocabulary(tokens=array("tokenizer.ggml.tokens", U32, [1])))
@@ -233,16 +244,43 @@ def tokenizers():
     yield "start_token_past_the_tokens", with_key("ggml.bos_token_id", U32, 2)
     yield "start_token_no_integer", with_key("ggml.bos_token_id", STRING, "a")
     yield "flag_no_bool", with_key("ggml.add_bos_token", U32, 1)
+    # What the reader takes and no tokenizer can be made of.
+    yield "model_unknown", whole(vocabulary(model=key("tokenizer.ggml.model", STRING, "t5")))
+    yield "pre_unknown", whole(vocabulary(pre=key("tokenizer.ggml.pre", STRING, "nosuch")))
+    yield "token_too_long", whole(vocabulary(tokens=array("tokenizer.ggml.tokens", STRING, ["a" * 2049])))
+    yield "merge_no_pair", with_array("merges", STRING, ["ab"])
+    yield "merge_unknown", with_array("merges", STRING, ["a c"])
+    yield "scores_missing", of_characters()
+    yield "byte_token_not_of_a_byte", of_characters(types=array("tokenizer.ggml.token_type", I32, [1, 6]))
+
+
+def loadable(changes=(), begins=None, **added):
+    """The tiny llama with a tokenizer of its one token."""
+    tokens = array("tokenizer.ggml.tokens", STRING, ["a"])
+    return model(changes, vocabulary(tokens=tokens), begins, **added)
+
+
+def loads():
+    def wide(outputs):  # of the ffn
+        tall = {f"blk.0.ffn_{name}.weight": ([WIDTH, outputs], T_Q4_0) for name in ("gate", "up")}
+        return {**tall, "blk.0.ffn_down.weight": ([outputs, WIDTH], T_F16)}
+
+    largest = struct.pack("<e", 65504.0)
+    yield "outputs_of_no_whole_panel", loadable({"feed_forward_length": (U32, 24)}, **wide(24))
+    yield "row_of_no_whole_group", loadable({"feed_forward_length": (U32, 48)}, **wide(48))
+    yield "minimum_past_fp16", loadable(begins={"blk.0.attn_q.weight": largest})
+    yield "scale_past_fp16", loadable(begins={EMBEDDING: struct.pack("<f", 1e9)}, **{EMBEDDING: ([WIDTH, 1], T_F32)})
+    yield "head_length_no_multiple_of_16", loadable({"attention.head_count": (U32, 4)})
 
 
 def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for ending, files in ((".gguf", forms()), (".config.gguf", configurations()),
-                          (".tokenizer.gguf", tokenizers())):
+                          (".tokenizer.gguf", tokenizers()), (".load.gguf", loads())):
         for name, content in files:
             (folder / (name + ending)).write_bytes(content)
-    (folder.parent / "minimal.gguf").write_bytes(model())  # with nothing wrong
+    (folder.parent / "minimal.gguf").write_bytes(loadable())  # with nothing wrong
 
 
 if __name__ == "__main__":
