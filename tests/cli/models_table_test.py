@@ -25,11 +25,13 @@ def equal(detail="9 rendered"):
 class ModelsTable(unittest.TestCase):
     """Made-up results in which everything is equal, and a document with their tables."""
 
+    script = ROOT / "tools/models-table"
+
     def setUp(self):
         self.made = tempfile.TemporaryDirectory()
         self.folder = pathlib.Path(self.made.name)
         self.document = self.folder / "doc.md"
-        self.failing = ""
+        self.failing = self.missing = ""
         self.vectors = {name: {"kind": name, "gguf": [46, 46], "tokenizer.json": [46, 46]} for name in VOCABULARIES}
         self.templates = {name: equal() for name in TEMPLATES}
         self.write_results()
@@ -45,7 +47,8 @@ class ModelsTable(unittest.TestCase):
                 for law in LAWS:
                     name = f"{law}/{family}_{kind}"
                     inner = "<failure/>" if name == self.failing else ""
-                    cases.append(f'<testcase name="{name}" result="completed">{inner}</testcase>')
+                    result = "skipped" if name == self.missing else "completed"
+                    cases.append(f'<testcase name="{name}" result="{result}">{inner}</testcase>')
         (self.folder / "golden.xml").write_text(f"<testsuites>{''.join(cases)}</testsuites>")
         (self.folder / "vectors.json").write_text(json.dumps(self.vectors))
         (self.folder / "templates.json").write_text(json.dumps(self.templates))
@@ -57,7 +60,7 @@ class ModelsTable(unittest.TestCase):
         environment = {name: value for name, value in os.environ.items() if name != "CI"}
         if ci:
             environment["CI"] = ci
-        return subprocess.run([sys.executable, "-B", ROOT / "tools/models-table", "--results", self.folder,
+        return subprocess.run([sys.executable, "-B", self.script, "--results", self.folder,
                                *(["--check", self.document] if self.document.exists() else [])],
                               capture_output=True, text=True, env=environment, check=False)
 
@@ -83,13 +86,26 @@ class ModelsTable(unittest.TestCase):
         def spoil_a_golden():
             self.failing = "TheGreedyContinuationIsTheSame/qwen3_safetensors"
 
+        def skip_a_golden():
+            self.missing = "LogitsAtEveryPositionAreThoseOfTransformers/gemma3_gguf"
+
         def spoil_a_vector():
             self.vectors["qwen2"]["tokenizer.json"] = [45, 46]
+
+        def lose_a_vocabulary():
+            del self.vectors["llama-spm"]
 
         def spoil_a_template():
             self.templates["SmolLM3"] = {"verdict": "DIFFERS", "detail": "one of 25"}
 
-        for spoil in (spoil_a_golden, spoil_a_vector, spoil_a_template):
+        def refuse_a_template():
+            self.templates["SmolLM3"] = {"verdict": "refused", "detail": "line 1"}
+
+        def lose_the_templates_of_a_family():
+            del self.templates["SmolLM3"]
+
+        for spoil in (spoil_a_golden, skip_a_golden, spoil_a_vector, lose_a_vocabulary, spoil_a_template,
+                      refuse_a_template, lose_the_templates_of_a_family):
             with self.subTest(spoil.__name__):
                 self.tearDown()
                 self.setUp()
@@ -97,6 +113,19 @@ class ModelsTable(unittest.TestCase):
                 self.write_results()
                 self.write_document(self.table().stdout)
                 self.assert_code(1)
+
+    def test_AFamilyOfTheProgramThatNoGoldenNamesFails(self):
+        with tempfile.TemporaryDirectory() as root:
+            made = pathlib.Path(root)
+            (made / "tools").mkdir()
+            (made / "src/model/families").mkdir(parents=True)
+            (made / "tools/models-table").write_bytes((ROOT / "tools/models-table").read_bytes())
+            self.script = made / "tools/models-table"
+            self.assert_code(0)
+            (made / "src/model/families/new.cc").write_text('const Family kNew = {.name = "new"};\n')
+            self.write_document(self.table().stdout)
+            self.assert_code(1)
+            self.assertIn("| new | not run |", self.document.read_text())
 
     def test_WhatWasNotRunFailsInCiAndIsSkippedElsewhere(self):
         for name in ("vectors.json", "templates.json"):
