@@ -264,6 +264,22 @@ class PatternPreTokenizer final : public PreTokenizer {
 
 }  // namespace
 
+std::vector<std::string_view> PreTokenizer::Names() {
+  std::vector<std::string_view> names;
+  for (const Kind& kind : kKinds) names.push_back(kind.name);
+  return names;
+}
+
+std::vector<std::string_view> PreTokenizer::PatternsOf(std::string_view name) {
+  const auto* kind = std::ranges::find(kKinds, name, &Kind::name);
+  KVRM_CHECK(kind != kKinds.end(), "PatternsOf is asked for a kind that there is");
+  std::vector<std::string_view> patterns;
+  for (const char* pattern : kind->passes) {
+    if (pattern != nullptr) patterns.emplace_back(pattern);
+  }
+  return patterns;
+}
+
 Result<std::unique_ptr<const PreTokenizer>> PreTokenizer::Create(std::string_view name) {
   std::string known;
   for (const Kind& kind : kKinds) {

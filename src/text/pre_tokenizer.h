@@ -33,6 +33,11 @@ class PreTokenizer {
 
   const PreTokenizerTraits& traits() const { return traits_; }
 
+  // What Create knows, in order, and the patterns of one of them, a pass each, for tests that count
+  // the steps of a match. Requires: `name` is one of Names().
+  static std::vector<std::string_view> Names();
+  static std::vector<std::string_view> PatternsOf(std::string_view name);
+
  protected:
   PreTokenizerTraits traits_;
 };
