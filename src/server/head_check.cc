@@ -129,7 +129,7 @@ std::optional<ApiError> CheckHead(const RequestHead& head, const RequestFacts& f
   const auto method = head.method();
   const Route route = facts.match.route;
   if (route == Route::kNone) {
-    return HttpError(404, "unknown path; see docs/server.md for those served", "not_found");
+    return HttpError(404, "unknown path; /openapi.json has those that are served", "not_found");
   }
   if (route == Route::kNotOffered) {
     return HttpError(400, std::string(facts.match.not_offered) + ": not offered by this server",

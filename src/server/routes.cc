@@ -75,11 +75,11 @@ constexpr RouteInfo kRoutes[] = {
     {Route::kNotOffered, RouteKind::kNone, "/lora-adapters", "LoRA adapters"},
     {Route::kNotOffered, RouteKind::kNone, "/v1/load_lora_adapter", "LoRA adapters"},
     {Route::kNotOffered, RouteKind::kNone, "/v1/unload_lora_adapter", "LoRA adapters"},
-    {Route::kNotOffered, RouteKind::kNone, "/api/chat", "Ollama's API; /v1/chat/completions"},
-    {Route::kNotOffered, RouteKind::kNone, "/api/generate", "Ollama's API; /v1/completions"},
-    {Route::kNotOffered, RouteKind::kNone, "/api/tags", "Ollama's API; /v1/models"},
-    {Route::kNotOffered, RouteKind::kNone, "/v1/files", "files; `kvrm batch` reads local ones"},
-    {Route::kNotOffered, RouteKind::kNone, "/v1/batches", "batches; `kvrm batch` runs them"},
+    {Route::kNotOffered, RouteKind::kNone, "/api/chat", "Ollama's API (here: /v1/chat/completions)"},
+    {Route::kNotOffered, RouteKind::kNone, "/api/generate", "Ollama's API (here: /v1/completions)"},
+    {Route::kNotOffered, RouteKind::kNone, "/api/tags", "Ollama's API (here: /v1/models)"},
+    {Route::kNotOffered, RouteKind::kNone, "/v1/files", "files (`kvrm batch` reads local ones)"},
+    {Route::kNotOffered, RouteKind::kNone, "/v1/batches", "batches (`kvrm batch` runs them)"},
 };
 
 constexpr RouteInfo kOther{Route::kNone, RouteKind::kNone, "other", ""};
