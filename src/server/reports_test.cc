@@ -7,26 +7,14 @@
 #include <thread>
 #include <vector>
 
-#include "server/testing/http_client.h"
-#include "server/testing/test_server.h"
+#include "server/testing/names.h"
 #include "text/text_stream.h"
 
 namespace kvrm {
 namespace {
 
 namespace json = boost::json;
-using testing::Eventually;
-using testing::Get;
-using testing::HttpAnswer;
-using testing::HttpClient;
 using testing::ParseStream;
-using testing::Post;
-using testing::PostStream;
-using testing::StreamAnswer;
-using testing::TestServer;
-
-using testing::kChat;
-using testing::kCompletions;
 
 std::string Quote(const std::string& text) { return json::serialize(json::value(text)); }
 std::string ChatBody(const std::string& content, const std::string& fields = "") {

@@ -8,22 +8,13 @@
 #include <thread>
 #include <vector>
 
-#include "server/testing/http_client.h"
 #include "server/testing/named_events.h"
-#include "server/testing/test_server.h"
+#include "server/testing/names.h"
 
 namespace kvrm {
 namespace {
 
 namespace json = boost::json;
-using testing::Eventually;
-using testing::Get;
-using testing::HttpAnswer;
-using testing::HttpClient;
-using testing::Post;
-using testing::PostStream;
-using testing::StreamAnswer;
-using testing::TestServer;
 using testing::Text;
 
 // Nothing runs and several wait: health must not say that all is well.
@@ -36,8 +27,7 @@ TEST(B021, HealthTurnsBadWhileRequestsWaitAndNothingRunsAndGoodAgain) {
   std::vector<std::unique_ptr<HttpClient>> waiting;
   for (int i = 0; i < 4; ++i) {
     waiting.push_back(std::make_unique<HttpClient>(server.port()));
-    waiting.back()->SendRequest("POST", testing::kCompletions,
-                                R"({"prompt":"ab","temperature":0})");
+    waiting.back()->SendRequest("POST", kCompletions, R"({"prompt":"ab","temperature":0})");
   }
   HttpAnswer health;
   EXPECT_TRUE(Eventually([&] {
@@ -136,9 +126,9 @@ TEST(B023, ZeroIsThePromptAloneOrRefused) {
 TEST(B023, AStreamWithoutABoundEndsWithLengthBesideAnother) {
   TestServer server({}, {.slots = 2, .max_seq_tokens = kShortContext});
   HttpClient other(server.port());
-  other.SendRequest("POST", testing::kCompletions, R"({"prompt":"xyz","temperature":0})");
+  other.SendRequest("POST", kCompletions, R"({"prompt":"xyz","temperature":0})");
   const StreamAnswer stream =
-      PostStream(server.port(), testing::kChat,
+      PostStream(server.port(), kChat,
                  R"({"messages":[{"role":"user","content":"ab"}],"temperature":0,"ignore_eos":true,
           "stream":true})");
   EXPECT_TRUE(stream.done);

@@ -8,24 +8,12 @@
 #include <thread>
 #include <vector>
 
-#include "server/testing/http_client.h"
-#include "server/testing/test_server.h"
+#include "server/testing/names.h"
 
 namespace kvrm {
 namespace {
 
 namespace json = boost::json;
-using testing::Eventually;
-using testing::Get;
-using testing::HttpAnswer;
-using testing::HttpClient;
-using testing::Post;
-using testing::PostStream;
-using testing::StreamAnswer;
-using testing::TestServer;
-
-using testing::kChat;
-using testing::kCompletions;
 
 std::string Quote(const std::string& text) { return json::serialize(json::value(text)); }
 
@@ -135,7 +123,7 @@ TEST(Server, StopStringsEndTheAnswerBeforeThem) {
     EXPECT_EQ(text, "ab c ");
     EXPECT_EQ(reason, "stop");
   }
-  EXPECT_TRUE(testing::Eventually([&] { return server.pages_in_use() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return server.pages_in_use() == 0; }));
 }
 
 TEST(Server, StopTokensEndTheAnswerEvenWhereEndTokensAreIgnored) {
@@ -275,7 +263,7 @@ TEST(Server, NumericFaultEndsThatRequestOnly) {
       Post(server.port(), kCompletions, PromptBody("[[100],[290]]", R"(,"stream":true)"));
   EXPECT_TRUE(mixed.complete);
   EXPECT_EQ(Post(server.port(), kCompletions, PromptBody("[100]")).status, 200);
-  EXPECT_TRUE(testing::Eventually([&] { return server.pages_in_use() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return server.pages_in_use() == 0; }));
 }
 
 TEST(Server, FullQueueIs429WithRetryAfterAndLeavesNothingBehind) {
@@ -288,7 +276,7 @@ TEST(Server, FullQueueIs429WithRetryAfterAndLeavesNothingBehind) {
   queued.SendRequest("POST", kChat, ChatBody("wait"));
   // Three choices do not fit where one waits: those already taken must be given back.
   HttpAnswer refused;
-  EXPECT_TRUE(testing::Eventually([&] {
+  EXPECT_TRUE(Eventually([&] {
     refused = Post(server.port(), kCompletions, PromptBody(R"(["a","b","c"])"));
     return refused.status == 429;
   }));
@@ -298,7 +286,7 @@ TEST(Server, FullQueueIs429WithRetryAfterAndLeavesNothingBehind) {
   EXPECT_EQ(running.Receive().status, 200);
   EXPECT_EQ(queued.Receive().status, 200);
   EXPECT_EQ(Post(server.port(), kChat, ChatBody("again")).status, 200);
-  EXPECT_TRUE(testing::Eventually([&] { return server.pages_in_use() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return server.pages_in_use() == 0; }));
 }
 
 TEST(Server, EightStreamsAtOnceEqualTheirSoloRuns) {
