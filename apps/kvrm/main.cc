@@ -1,4 +1,5 @@
 // kvrm: finds the command, parses its options against the option table, runs it.
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -110,6 +111,13 @@ int Help(const OptionValues& values) {
   return command == nullptr ? Usage(UnknownCommand(words)) : Print(CommandText(*command));
 }
 
+bool TakesModel(CommandBit command) {
+  const auto table = OptionTable();
+  return std::any_of(table.begin(), table.end(), [command](const OptionSpec& option) {
+    return option.name == "model" && (option.commands & command) != 0;
+  });
+}
+
 int Run(std::vector<std::string> words) {
   if (words.empty()) {
     std::fputs(OverviewText().c_str(), stderr);
@@ -129,7 +137,9 @@ int Run(std::vector<std::string> words) {
   if (command->bit == kHelp) return Help(*values);
   const size_t max_positionals = Words(command->positional).size();
   if (values->positionals().size() > max_positionals) {
-    return UsageError(*values, "unexpected '" + values->positionals()[max_positionals] + "'");
+    const bool model = max_positionals == 0 && TakesModel(command->bit);
+    return UsageError(*values, "unexpected '" + values->positionals()[max_positionals] + "'" +
+                                   (model ? "; a model is given with -m" : ""));
   }
   if (values->Flag("print-config")) return Print(values->PrintConfig());
   return FunctionOf(command->bit)(*values);

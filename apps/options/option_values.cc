@@ -102,6 +102,7 @@ class OptionParser {
   }
 
   Result<OptionValues> Parse(const std::vector<std::string>& args) {
+    args_ = args;
     KVRM_RETURN_IF_ERROR(ReadCommandLine(args));
     for (const OptionSpec& option : OptionTable()) {
       if ((option.commands & values_.command_) != 0) {
@@ -244,6 +245,12 @@ class OptionParser {
   Error Refused(const OptionValues::Entry& entry, const std::string& variable,
                 const std::string& rule) const {
     const std::string name(entry.spec->name);
+    // `-ngl 99` is read as `-n gl`; whoever wrote it meant an option that is not known here.
+    const std::string glued = std::string("-") + entry.spec->letter + entry.texts.back();
+    if (entry.source == ValueSource::kCommandLine && IsLetter(glued.size() > 2 ? glued[2] : ' ') &&
+        std::find(args_.begin(), args_.end(), glued) != args_.end()) {
+      return InvalidInput("unknown option '" + glued + "'");
+    }
     std::string message = "--" + name + " '" + entry.texts.back() + "'";
     if (entry.source == ValueSource::kEnvironment) message += " (from " + variable + ")";
     if (entry.source == ValueSource::kConfigFile) {
@@ -253,7 +260,10 @@ class OptionParser {
     return InvalidInput(message + ": takes " + rule);
   }
 
+  static bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
   const Environment& environment_;
+  std::vector<std::string> args_;
   OptionValues values_;
   std::map<std::string, std::vector<std::string>> given_, configured_;
   std::string config_text_;

@@ -160,6 +160,16 @@ TEST(OptionValues, ErrorsNameFlagValueLimitAndSource) {
             "--strict-model 'maybe' (from KVRM_STRICT_MODEL): takes true or false");
 }
 
+// Flags of other servers whose first letter is a flag here: not a value of that one.
+TEST(OptionValues, AnUnknownShortOptionIsNamedWhole) {
+  for (const char* flag : {"-ngl", "-cb", "-ctk", "-tb", "-sm", "-np4x"}) {
+    const std::string error = ErrorOf(kServe, {flag, "99"});
+    EXPECT_NE(error.find("unknown option '" + std::string(flag) + "'"), std::string::npos) << error;
+  }
+  EXPECT_NE(ErrorOf(kServe, {"-n", "gl"}).find("--max-tokens 'gl'"), std::string::npos);
+  EXPECT_EQ(ErrorOf(kServe, {"-n64", "-c1024"}), "");
+}
+
 TEST(OptionValues, ValuesOutOfRangeOrOfTheWrongFormAreRefused) {
   for (const Args& args : std::vector<Args>{{"--temp", "nan"},
                                             {"--temp", "inf"},

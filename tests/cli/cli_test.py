@@ -391,7 +391,8 @@ class Cli(WithRandomModel):
                 (("generate", "--kv-bytes", "8XB"), ("--kv-bytes", "8XB", "8GiB")),
                 (("generate", "-c"), ("ctx",)),
                 (("inspect", "a", "b"), ("'b'",)),
-                (("generate", "stray", "-p", "x"), ("'stray'",)),
+                (("generate", "stray", "-p", "x"), ("'stray'", "-m")),
+                (("serve", "-ngl", "99"), ("unknown option '-ngl'",)),
                 (("generate", "-p", "x", "--logprobs", "2"), ("--json",)),
                 (("tokenize", "--ids", "--decode"), ("--decode",))):
             self.assert_fails(run(*words), 2, *parts)
