@@ -23,14 +23,17 @@ def start_within(most_bytes, *words):
                             preexec_fn=limit)
 
 
+def says_its_version(most_bytes):
+    process = start_within(most_bytes, "--version")
+    process.communicate(timeout=PATIENCE)
+    return process.returncode == 0
+
+
 def least_mib(most):
     """What the program needs to say its version; None: more than `most`."""
-    for mib in range(8, most, 4):
-        process = start_within(mib * MIB, "--version")
-        process.communicate(timeout=PATIENCE)
-        if process.returncode == 0:
-            return mib
-    return None
+    if not says_its_version(most * MIB):
+        return None
+    return next(mib for mib in range(8, most + 4, 4) if says_its_version(mib * MIB))
 
 
 class Cli(WithRandomModel):
