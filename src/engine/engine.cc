@@ -256,10 +256,12 @@ void Engine::Run() {
   for (;;) {
     const bool stepped = s.Step();
     if (!stepped && s.stopping) return;
-    // Under load, too: growth shall find its memory ready. Some bounded chores, as many as a step's
-    // growth may need, then a look at the queue.
+    // Under load, too: growth shall find its memory ready. Chores are part of a gap: while streams
+    // decode one of them a step, unless the next step may lack memory; then as many as a step's
+    // growth may need, and a look at the queue.
+    const uint32_t most = s.num_running == 0 || s.pager->RunsShort() ? kMostChores : 1;
     uint32_t chores = 0;
-    while (chores < kMostChores && s.Maintain()) ++chores;
+    while (chores < most && s.Maintain()) ++chores;
     if (stepped || chores > 0) continue;
     s.WaitForEvents();
   }

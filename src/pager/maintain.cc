@@ -14,7 +14,7 @@ bool Pager::Maintain(Load load) {
       case Load::kTaken:
         return s.PopulateTaken();
       case Load::kBusy:
-        return s.PopulateTaken() || s.MakeRoomForDeferred() || s.PopulateAhead();
+        return s.PopulateTaken() || s.MakeRoomForDeferred() || s.PopulateSpare();
       case Load::kIdle:
         return s.Tidy();
     }
@@ -65,8 +65,13 @@ uint64_t Pager::State::PagesOfAStep(uint32_t group) const {
   return std::max(chunk, growing * each);
 }
 
-// Never at the cost of what a deferred sequence waits for: it would wait for ever.
-bool Pager::State::PopulateAhead() {
+// One that was begun is finished before the next. A new one never at the cost of what a deferred
+// sequence waits for: it would wait for ever.
+bool Pager::State::PopulateSpare() {
+  if (std::any_of(groups.begin(), groups.end(),
+                  [](Group& group) { return group.pool.PopulateMoreOfSpare(); })) {
+    return true;
+  }
   uint64_t needed[kMaxKvGroups] = {};
   for (uint32_t g = 0; g < groups.size(); ++g) needed[g] = BytesNeeded(g, deferred_pages[g]);
   for (uint32_t g = 0; g < groups.size(); ++g) {

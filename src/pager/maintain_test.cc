@@ -329,6 +329,92 @@ TEST(MaintainBusy, PopulatesTheLastSuperblockThatFits) {
   EXPECT_FALSE(pager->Maintain());
 }
 
+// Superblocks of 6 MiB, 32 pages each, as a model of 30 layers has them.
+struct LargeSuperblocks {
+  static constexpr uint64_t kBytes = uint64_t{6} << 20, kPiece = uint64_t{2} << 20;
+  std::unique_ptr<Pager> pager;
+  LargeSuperblocks() {
+    PagerConfig config = Config(0);
+    KvGroupGeometry& group = config.geometry.groups[0];
+    group.num_parts = 3;
+    group.part_page_bytes = 65536;
+    group.pages_per_superblock = 32;
+    group.superblock_bytes = kBytes;
+    config.kv_bytes = 4 * kBytes;
+    config.max_step_tokens = 16;
+    pager = MakePager(config);
+  }
+  // Of superblock 0: all pages but `left`.
+  SeqId Fill(uint32_t left) const {
+    pager->BeginStep();
+    const SeqId seq = OpenWith(*pager, 16 * (31 - left));
+    CommitAndComplete(*pager);
+    return seq;
+  }
+};
+
+TEST(MaintainBusy, PopulatesTwoMebibytesOfASpareACall) {
+  const LargeSuperblocks s;
+  (void)s.Fill(10);
+  for (uint64_t piece = 1; piece <= 3; ++piece) {
+    EXPECT_TRUE(s.pager->Maintain());
+    EXPECT_EQ(s.pager->spare_bytes(0), s.kBytes);
+    EXPECT_EQ(s.pager->cold_bytes(), s.kBytes - piece * s.kPiece);
+    EXPECT_EQ(ResidentBytes(*s.pager, 0), s.kBytes + piece * s.kPiece);
+    EXPECT_FALSE(s.pager->Maintain(Pager::Load::kTaken)) << "nobody took it";
+  }
+  EXPECT_FALSE(s.pager->Maintain());
+  EXPECT_EQ(s.pager->counters().superblocks_populated, 2u);
+}
+
+TEST(MaintainTaken, ASpareThatIsTakenTooSoonGetsTheRestAtOnce) {
+  const LargeSuperblocks s;
+  const SeqId seq = s.Fill(2);
+  EXPECT_TRUE(s.pager->Maintain());
+  s.pager->BeginStep();
+  EXPECT_EQ(s.pager->Reserve(seq, 16 * 40).status, ReserveStatus::kOk);
+  EXPECT_EQ(s.pager->counters().superblocks_taken_cold, 0u);
+  CommitAndComplete(*s.pager);
+  for (const PageId page : s.pager->pages(seq, 0)) {
+    std::memset(PageAt(*s.pager, 0, page), static_cast<int>(page.value), 16);
+  }
+  EXPECT_TRUE(s.pager->Maintain(Pager::Load::kTaken));
+  EXPECT_FALSE(s.pager->Maintain(Pager::Load::kTaken));
+  EXPECT_EQ(s.pager->cold_bytes(), 0u);
+  EXPECT_EQ(ResidentBytes(*s.pager, 0), 2 * s.kBytes);
+  for (const PageId page : s.pager->pages(seq, 0)) {
+    EXPECT_EQ(*PageAt(*s.pager, 0, page), static_cast<std::byte>(page.value));
+  }
+}
+
+TEST(MaintainIdle, GivesBackASpareThatWasBegun) {
+  const LargeSuperblocks s;
+  (void)s.Fill(10);
+  EXPECT_TRUE(s.pager->Maintain());
+  while (s.pager->Maintain(Pager::Load::kIdle)) {
+  }
+  EXPECT_EQ(s.pager->cold_bytes(), 0u);
+  EXPECT_EQ(s.pager->spare_bytes(0), 0u);
+  EXPECT_EQ(ResidentBytes(*s.pager, 0), s.kBytes);
+}
+
+TEST(RunsShort, WhenPagesThatAreReadyAreFewerThanTheLastStepTook) {
+  const LargeSuperblocks s;
+  const SeqId seq = s.Fill(10);
+  EXPECT_TRUE(s.pager->RunsShort()) << "the step took 21, and 10 are left";
+  s.pager->BeginStep();
+  EXPECT_EQ(s.pager->Reserve(seq, 16 * 23).status, ReserveStatus::kOk);
+  CommitAndComplete(*s.pager);
+  EXPECT_FALSE(s.pager->RunsShort()) << "2 of 8";
+  s.pager->BeginStep();
+  EXPECT_EQ(s.pager->Reserve(seq, 16 * 28).status, ReserveStatus::kOk);
+  CommitAndComplete(*s.pager);
+  EXPECT_TRUE(s.pager->RunsShort()) << "5 of 3";
+  while (s.pager->Maintain()) {
+  }
+  EXPECT_FALSE(s.pager->RunsShort()) << "a spare stands ready";
+}
+
 // Sequences that come, decode past a page, are indexed and go, at random.
 class RandomLoad {
  public:

@@ -29,6 +29,8 @@ PagePool::PagePool(const KvGroupGeometry& geometry, VirtualRange range, const Op
   for (uint32_t id = superblocks; id-- > 0;) absent_.push_back(SuperblockId{id});
 
   PopulateSpare();
+  while (PopulateMoreOfSpare()) {
+  }
   (void)TakeSuperblock();
   pages_[kNullPage.value].references = 1;  // pinned for good, so that nothing can free it (PAGER-3)
   SetFreeMap(SuperblockId{0}, free_maps_[0] & ~uint64_t{1});

@@ -48,6 +48,7 @@ class PagePool {
 
   void BeginStep() {
     ++step_;
+    taken_before_step_ = pages_taken_;
     in_rollback_ = false;
   }
   // From here to the next BeginStep every edit of the step is undone, the last one first: pages go
@@ -141,10 +142,18 @@ class PagePool {
   // spare (populated, not taken) or taken. Any of them may be taken next, and given back when it is
   // empty: addresses of the others do not change. One that was taken when no spare stood ready is
   // cold until PopulateCold: the first write to each of its OS pages brings that page's memory.
-  // Populates one superblock that TakeRun will need next. Requires: one is absent.
+  // A superblock that TakeRun will need next becomes a spare, with the first kPopulatedAtOnce of
+  // its memory; the rest is left to PopulateMoreOfSpare, or to PopulateCold when it is taken first.
+  // Requires: one is absent.
+  static constexpr uint64_t kPopulatedAtOnce = uint64_t{2} << 20;  // a huge page
   void PopulateSpare();
+  // The next kPopulatedAtOnce bytes of a spare. False: all spares have their memory.
+  bool PopulateMoreOfSpare();
   // Populates one cold superblock, whatever is written in it by now. False: none is cold.
   bool PopulateCold();
+  // The next step, were it to take as many pages as the last, would take a superblock that has not
+  // all of its memory.
+  bool RunsShort() const;
   // Returns the memory of pages that stay what they are: they read as zeros until written.
   void ReturnMemory(PageRun run);
   // Returns the memory of one spare, or of one empty superblock, to the system. Never superblock
@@ -170,7 +179,7 @@ class PagePool {
   uint64_t limbo_pages() const { return limbo_.size(); }
   uint64_t taken_bytes() const { return num_taken_ * geometry_.superblock_bytes; }
   uint64_t spare_bytes() const { return spares_.size() * geometry_.superblock_bytes; }
-  uint64_t cold_bytes() const { return cold_.size() * geometry_.superblock_bytes; }
+  uint64_t cold_bytes() const;
   uint64_t pages_taken() const { return pages_taken_; }
   uint64_t pages_returned() const { return pages_returned_; }
   // Superblocks that were absent and are no more, Create's included; of these, taken cold.
@@ -203,7 +212,13 @@ class PagePool {
   std::optional<PageRun> FindScattered(const Request& request);
   SuperblockId TakeSuperblock();
   SuperblockId MakeSpare();
-  void Populate(SuperblockId id);
+  // A superblock that lacks memory, from ready_bytes on.
+  struct Cold {
+    SuperblockId id;
+    uint64_t ready_bytes = 0;
+    bool ahead = false;  // made as a spare, not taken in want of one
+  };
+  void Populate(std::vector<Cold>::iterator cold, uint64_t most_bytes);
   void Discard(SuperblockId id);
   BinKey KeyOf(uint64_t map) const;
   void SetFreeMap(SuperblockId id, uint64_t map);
@@ -222,7 +237,7 @@ class PagePool {
   // The one to be used next stands last in each.
   std::vector<SuperblockId> spares_;
   std::vector<SuperblockId> absent_;
-  std::vector<SuperblockId> cold_;  // taken or, after an undo, spare
+  std::vector<Cold> cold_;  // taken or spare
   uint32_t num_taken_ = 0;
   std::vector<uint8_t> is_taken_;      // [superblocks]
   std::vector<uint64_t> free_maps_;    // [superblocks]; 0 while not taken
@@ -240,7 +255,7 @@ class PagePool {
   uint64_t completed_epoch_ = 0;
 
   uint64_t free_pages_ = 0, soft_pages_ = 0;
-  uint64_t pages_taken_ = 0, pages_returned_ = 0;
+  uint64_t pages_taken_ = 0, pages_returned_ = 0, taken_before_step_ = 0;
   uint64_t populated_ = 0, taken_cold_ = 0, given_back_ = 0;
   uint64_t random_state_ = 0;
 };

@@ -177,11 +177,11 @@ class Pager {
   // something was done.
   // kTaken: populates a superblock that the last step had to take cold, without memory; for a host
   // whose executor shall not meet page faults, after Commit until it says false.
-  // kBusy: that, too; populates a superblock ahead of need; where a Reserve was deferred because
-  // another group holds the bytes, gives back one of that group's empty superblocks, or evicts up
-  // to kEvictPages of its cached pages. kIdle (the host decides when it is idle): evicts cached
-  // pages over kv_keep_bytes, releases soft runs, then gives empty superblocks back one by one,
-  // never the null page's.
+  // kBusy: that, too; populates up to 2 MiB of a superblock ahead of need; where a Reserve was
+  // deferred because another group holds the bytes, gives back one of that group's empty
+  // superblocks, or evicts up to kEvictPages of its cached pages. kIdle (the host decides when it
+  // is idle): evicts cached pages over kv_keep_bytes, releases soft runs, then gives empty
+  // superblocks back one by one, never the null page's.
   enum class Load : uint8_t { kTaken, kBusy, kIdle };
   static constexpr uint32_t kEvictPages = 64;
   bool Maintain(Load load = Load::kBusy);
@@ -201,8 +201,11 @@ class Pager {
   uint32_t completed_tokens(SeqId seq) const;
   std::byte* base(uint32_t group) const;
   uint64_t range_bytes(uint32_t group) const;
-  uint64_t spare_bytes(uint32_t group) const;  // populated ahead of need, not taken
-  uint64_t cold_bytes() const;                 // taken without memory, and not populated since
+  uint64_t spare_bytes(uint32_t group) const;  // of superblocks ahead of need, not taken
+  uint64_t cold_bytes() const;  // of superblocks, taken or spare, what has no memory yet
+  // A Reserve was deferred in the last step, or the next step, were it to take as many pages as the
+  // last, would take a superblock cold: Maintain should be called for as long as it does something.
+  bool RunsShort() const;
   // Pages that Reserve could still hand out now in the tightest group (free, soft of others and
   // cached ones, superblocks not taken yet), limbo counted as free next step when `with_limbo`.
   uint64_t available_pages(bool with_limbo) const;

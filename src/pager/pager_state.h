@@ -167,7 +167,7 @@ struct Pager::State {
   // ---- chores (maintain.cc); each returns whether it did something
   uint64_t populated_bytes() const;
   bool PopulateTaken();
-  bool PopulateAhead();
+  bool PopulateSpare();
   uint64_t PagesOfAStep(uint32_t group) const;
   bool MakeRoomForDeferred();
   bool Tidy();

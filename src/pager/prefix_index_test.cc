@@ -11,10 +11,12 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "pager/prefix_testing.h"
 
 namespace kvrm {
 namespace {
 
+using testing::Count;
 using Tokens = std::vector<TokenId>;
 
 constexpr PrefixSalt kSalt{1, 7};

@@ -108,6 +108,13 @@ uint64_t Pager::cold_bytes() const {
   for (const State::Group& group : state_->groups) bytes += group.pool.cold_bytes();
   return bytes;
 }
+bool Pager::RunsShort() const {
+  const State& s = *state_;
+  for (size_t g = 0; g < s.groups.size(); ++g) {
+    if (s.deferred_pages[g] > 0 || s.groups[g].pool.RunsShort()) return true;
+  }
+  return false;
+}
 const KvGeometry& Pager::geometry() const { return state_->config.geometry; }
 PagerBooks Pager::books(uint32_t group) const { return state_->groups[group].pool.books(); }
 

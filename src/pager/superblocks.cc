@@ -11,7 +11,7 @@ SuperblockId PagePool::TakeSuperblock() {
   if (spares_.empty()) {
     MakeSpare();
     ++taken_cold_;
-    if (!options_.lazy_memory) cold_.push_back(spares_.back());
+    if (!options_.lazy_memory) cold_.push_back({spares_.back()});
   }
   const SuperblockId id = spares_.back();
   spares_.pop_back();
@@ -50,18 +50,40 @@ SuperblockId PagePool::MakeSpare() {
 
 void PagePool::PopulateSpare() {
   const SuperblockId id = MakeSpare();
-  if (!options_.lazy_memory) Populate(id);
+  if (options_.lazy_memory) return;
+  cold_.push_back({.id = id, .ahead = true});
+  Populate(cold_.end() - 1, kPopulatedAtOnce);
 }
 
 bool PagePool::PopulateCold() {
-  if (cold_.empty()) return false;
-  Populate(cold_.back());
-  cold_.pop_back();
+  const auto cold = std::find_if(cold_.rbegin(), cold_.rend(), [&](const Cold& c) {
+    return !c.ahead || is_taken_[c.id.value] != 0;
+  });
+  if (cold == cold_.rend()) return false;
+  Populate(std::prev(cold.base()), geometry_.superblock_bytes);
   return true;
 }
 
-void PagePool::Populate(SuperblockId id) {
-  range_.Populate(id.value * geometry_.superblock_bytes, geometry_.superblock_bytes);
+bool PagePool::PopulateMoreOfSpare() {
+  const auto cold = std::find_if(cold_.begin(), cold_.end(), [&](const Cold& c) {
+    return c.ahead && is_taken_[c.id.value] == 0;
+  });
+  if (cold == cold_.end()) return false;
+  Populate(cold, kPopulatedAtOnce);
+  return true;
+}
+
+void PagePool::Populate(std::vector<Cold>::iterator cold, uint64_t most_bytes) {
+  const uint64_t bytes = std::min(most_bytes, geometry_.superblock_bytes - cold->ready_bytes);
+  range_.Populate(cold->id.value * geometry_.superblock_bytes + cold->ready_bytes, bytes);
+  cold->ready_bytes += bytes;
+  if (cold->ready_bytes == geometry_.superblock_bytes) cold_.erase(cold);
+}
+
+uint64_t PagePool::cold_bytes() const {
+  uint64_t bytes = 0;
+  for (const Cold& cold : cold_) bytes += geometry_.superblock_bytes - cold.ready_bytes;
+  return bytes;
 }
 
 bool PagePool::GiveBackSpare() {
@@ -93,9 +115,16 @@ void PagePool::ReturnMemory(PageRun run) {
 
 void PagePool::Discard(SuperblockId id) {
   range_.Discard(id.value * geometry_.superblock_bytes, geometry_.superblock_bytes);
-  std::erase(cold_, id);
+  std::erase_if(cold_, [&](const Cold& cold) { return cold.id == id; });
   absent_.push_back(id);
   ++given_back_;
+}
+
+bool PagePool::RunsShort() const {
+  const auto unready = static_cast<uint64_t>(std::count_if(
+      cold_.begin(), cold_.end(), [&](const Cold& cold) { return is_taken_[cold.id.value] == 0; }));
+  const uint64_t ready = free_pages_ + (spares_.size() - unready) * geometry_.pages_per_superblock;
+  return ready < pages_taken_ - taken_before_step_;
 }
 
 bool PagePool::NeedsSpare(uint64_t pages) const {
