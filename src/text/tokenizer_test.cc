@@ -256,9 +256,9 @@ TEST(Tokenizer, SmaugMergesAPieceThatLlamaTakesWholeAndAddsNoStartToken) {
     return MustCreate(std::move(spec));
   };
   const auto llama = made("llama-bpe", true), smaug = made("smaug-bpe", true);
-  using Strings = std::vector<std::string>;
-  EXPECT_EQ(testing::PiecesOf(*llama, "zyz"), Strings{"zyz"});
-  EXPECT_EQ(testing::PiecesOf(*smaug, "zyz"), (Strings{"z", "y", "z"}));
+  const std::vector<std::string> whole = {"zyz"}, cut = {"z", "y", "z"};
+  EXPECT_EQ(testing::PiecesOf(*llama, "zyz"), whole);
+  EXPECT_EQ(testing::PiecesOf(*smaug, "zyz"), cut);
   EXPECT_TRUE(llama->spec().add_bos);
   EXPECT_FALSE(smaug->spec().add_bos);
   EXPECT_FALSE(made("llama-bpe", false)->spec().add_bos) << "the file said so";
