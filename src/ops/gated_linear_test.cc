@@ -16,18 +16,14 @@ namespace {
 
 using testing::AllMachines;
 using testing::GatesOf;
+using testing::kKinds;
 using testing::kUntouched;
 using testing::LinearCase;
 using testing::RandomFloats;
+using testing::RowBytes;
 using testing::RunGates;
 using testing::SameBytes;
 using testing::VectorMachines;
-
-constexpr ActivationKind kKinds[] = {ActivationKind::kFloat, ActivationKind::kInt8};
-
-size_t RowBytes(ActivationKind kind, uint32_t k) {
-  return kind == ActivationKind::kFloat ? k * sizeof(float) : ActivationLayout{k}.row_bytes();
-}
 
 // Puts gates and what they gate where the op expects them.
 std::vector<float> Alternate(const std::vector<float>& gates, const std::vector<float>& ups) {

@@ -35,6 +35,12 @@ inline std::vector<const KernelTable*> AllMachines() {
   return machines;
 }
 
+inline constexpr ActivationKind kKinds[] = {ActivationKind::kFloat, ActivationKind::kInt8};
+// Of an activation row of k values.
+inline size_t RowBytes(ActivationKind kind, uint32_t k) {
+  return kind == ActivationKind::kFloat ? k * sizeof(float) : ActivationLayout{k}.row_bytes();
+}
+
 // 64-byte aligned scratch for any op of the tests.
 class TestScratch {
  public:

@@ -23,21 +23,16 @@ namespace {
 using testing::AllMachines;
 using testing::GatesOf;
 using testing::kInf;
+using testing::kKinds;
 using testing::kKvFormats;
 using testing::kNaN;
 using testing::kUntouched;
 using testing::RandomFloats;
 using testing::RopeCase;
+using testing::RowBytes;
 using testing::RunGates;
 using testing::SameBytes;
 using testing::VectorMachines;
-
-constexpr ActivationKind kKinds[] = {ActivationKind::kFloat, ActivationKind::kInt8};
-
-size_t RowBytes(ActivationKind kind, uint32_t k) {
-  return kind == ActivationKind::kFloat ? size_t{k} * sizeof(float)
-                                        : ActivationLayout{k}.row_bytes();
-}
 
 // The value that an activation row holds at i.
 double ActivationValue(ActivationKind kind, const std::byte* row, uint32_t k, uint32_t i) {
