@@ -135,7 +135,8 @@ KVRM_API kvrm_status kvrm_rollback_step(kvrm_runtime* runtime);
 KVRM_API kvrm_status kvrm_step_done(kvrm_runtime* runtime, uint64_t epoch);
 /* [-] One bounded piece of housekeeping (memory ahead of need, give-back, eviction); `*more` (may
  * be NULL) is 1 when something was done. `idle` 1: also shrink to kv_keep_bytes. The only call
- * after kvrm_create that asks the system for memory; call it after each step, and between commit
+ * after kvrm_create that asks the system for memory; call it after each step, until `*more` is 0 or
+ * at least once (2 MiB of memory ahead of need a call), and between commit
  * and run if the decoder shall meet no page fault (superblocks_taken_cold). */
 KVRM_API kvrm_status kvrm_maintain(kvrm_runtime* runtime, uint32_t idle, uint32_t* more);
 

@@ -256,6 +256,10 @@ void Engine::Run() {
   for (;;) {
     const bool stepped = s.Step();
     if (!stepped && s.stopping) return;
+    if (!stepped && s.resting) {  // else what was given back would be made ready again, for ever
+      s.WaitForEvents();
+      continue;
+    }
     // Under load, too: growth shall find its memory ready. Chores are part of a gap: while streams
     // decode one of them a step, unless the next step may lack memory; then as many as a step's
     // growth may need, and a look at the queue.

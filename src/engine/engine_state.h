@@ -87,6 +87,7 @@ struct Engine::State {
   bool stopping = false;
   bool tidy = true;      // idle chores are done, or there were none since the last request
   bool tidying = false;  // the last idle chore may have left another
+  bool resting = false;  // idle chores were done: nothing is made ready before a request comes
 
   // ---- the step in hand; vectors are sized at construction
   uint64_t epoch = 0;

@@ -178,5 +178,24 @@ TEST(IdleEngine, GivesBackCachedPagesOverTheirBoundAndEmptySuperblocks) {
   EXPECT_GT(books.cached, 0u);
 }
 
+// What tidying gives back is not made ready again: else the two would go round for ever.
+TEST(IdleEngine, ComesToRest) {
+  Rig rig({.slots = 4, .prefix_cache = false, .kv_keep_bytes = 0, .validate = false});
+  for (uint32_t i = 0; i < 4; ++i) rig.Submit(Greedy(RandomPrompt(300, i), 2));
+  std::thread thread([&] { rig.engine().Run(); });
+  const auto given_back = [&] { return rig.engine().Metrics().pager.superblocks_given_back; };
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  uint64_t before = 0, now = 0;
+  do {
+    before = now;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    now = given_back();
+  } while ((now == 0 || now != before) && std::chrono::steady_clock::now() < deadline);
+  EXPECT_GT(now, 0u);
+  EXPECT_EQ(now, before);
+  rig.engine().Stop();
+  thread.join();
+}
+
 }  // namespace
 }  // namespace kvrm

@@ -56,6 +56,7 @@ void Engine::State::WaitForEvents() {
 void Engine::State::Tidy() {
   tidying = pager->Maintain(Pager::Load::kIdle);
   tidy = !tidying;
+  resting = true;
 }
 
 // ---- before the step
@@ -143,7 +144,7 @@ void Engine::State::Accept(Event& event) {
   const uint32_t output = asked == 0 ? room : std::min(asked, room);
   request->max_tokens = request->prompt_tokens + (request->request.generate ? output : 0);
   request->submit_us = event.submit_us;
-  tidy = tidying = false;
+  tidy = tidying = resting = false;
   const LiveRequest& accepted = *live.emplace(event.id, std::move(request)).first->second;
   if (!WaitsForItsTwin(accepted)) Queue(accepted, Scheduler::Place::kLast);
 }

@@ -39,7 +39,8 @@ class StepTables {
   // Requires: the frame is sound (ValidateFrame) and within the capacities of the config. `fill`:
   // rows and logits that are computed, live or not, once any is live; rows past the live ones read
   // place 0 of a live row's slot, or what the first live row reads, and write nothing; logits past
-  // the live ones are theirs, as far as they go round, then the last row's.
+  // the live ones are theirs, as far as they go round; those beyond are computed of what lies
+  // there.
   void Build(const FrameView& frame, RowFill fill = {});
 
   struct TaskList {

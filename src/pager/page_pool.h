@@ -216,8 +216,9 @@ class PagePool {
   struct Cold {
     SuperblockId id;
     uint64_t ready_bytes = 0;
-    bool ahead = false;  // made as a spare, not taken in want of one
+    bool ahead = false;  // made as a spare, and never taken
   };
+  std::vector<Cold>::iterator FindCold(SuperblockId id);
   void Populate(std::vector<Cold>::iterator cold, uint64_t most_bytes);
   void Discard(SuperblockId id);
   BinKey KeyOf(uint64_t map) const;

@@ -1,6 +1,7 @@
 // The page pool's superblocks: absent, spare or taken, in any order; spare and taken ones with
 // their memory, or cold.
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "pager/page_pool.h"
@@ -15,6 +16,8 @@ SuperblockId PagePool::TakeSuperblock() {
   }
   const SuperblockId id = spares_.back();
   spares_.pop_back();
+  const auto cold = FindCold(id);
+  if (cold != cold_.end() && std::exchange(cold->ahead, false)) ++taken_cold_;
   is_taken_[id.value] = 1;
   ++num_taken_;
   const uint64_t map = MaskOf({0, geometry_.pages_per_superblock});
@@ -56,21 +59,22 @@ void PagePool::PopulateSpare() {
 }
 
 bool PagePool::PopulateCold() {
-  const auto cold = std::find_if(cold_.rbegin(), cold_.rend(), [&](const Cold& c) {
-    return !c.ahead || is_taken_[c.id.value] != 0;
-  });
+  const auto cold =
+      std::find_if(cold_.rbegin(), cold_.rend(), [](const Cold& c) { return !c.ahead; });
   if (cold == cold_.rend()) return false;
   Populate(std::prev(cold.base()), geometry_.superblock_bytes);
   return true;
 }
 
 bool PagePool::PopulateMoreOfSpare() {
-  const auto cold = std::find_if(cold_.begin(), cold_.end(), [&](const Cold& c) {
-    return c.ahead && is_taken_[c.id.value] == 0;
-  });
+  const auto cold = std::find_if(cold_.begin(), cold_.end(), [](const Cold& c) { return c.ahead; });
   if (cold == cold_.end()) return false;
   Populate(cold, kPopulatedAtOnce);
   return true;
+}
+
+std::vector<PagePool::Cold>::iterator PagePool::FindCold(SuperblockId id) {
+  return std::find_if(cold_.begin(), cold_.end(), [&](const Cold& cold) { return cold.id == id; });
 }
 
 void PagePool::Populate(std::vector<Cold>::iterator cold, uint64_t most_bytes) {
@@ -121,10 +125,12 @@ void PagePool::Discard(SuperblockId id) {
 }
 
 bool PagePool::RunsShort() const {
-  const auto unready = static_cast<uint64_t>(std::count_if(
-      cold_.begin(), cold_.end(), [&](const Cold& cold) { return is_taken_[cold.id.value] == 0; }));
-  const uint64_t ready = free_pages_ + (spares_.size() - unready) * geometry_.pages_per_superblock;
-  return ready < pages_taken_ - taken_before_step_;
+  const auto is_cold = [&](SuperblockId id) {
+    return std::any_of(cold_.begin(), cold_.end(), [&](const Cold& cold) { return cold.id == id; });
+  };
+  const auto first_cold = std::find_if(spares_.rbegin(), spares_.rend(), is_cold);
+  const auto ready = static_cast<uint64_t>(first_cold - spares_.rbegin());
+  return free_pages_ + ready * geometry_.pages_per_superblock < pages_taken_ - taken_before_step_;
 }
 
 bool PagePool::NeedsSpare(uint64_t pages) const {
