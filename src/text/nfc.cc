@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <vector>
@@ -31,13 +32,35 @@ int CombiningClass(utf8proc_int32_t code_point) {
   return utf8proc_get_property(code_point)->combining_class;
 }
 
+struct Decomposition {
+  utf8proc_int32_t points[32] = {};  // the longest canonical one has four
+  size_t count = 0;
+};
+
+Decomposition Decompose(char32_t code_point) {
+  Decomposition parts;
+  int boundary = 0;
+  const utf8proc_ssize_t count = utf8proc_decompose_char(
+      static_cast<utf8proc_int32_t>(code_point), parts.points, std::size(parts.points),
+      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE), &boundary);
+  parts.count = static_cast<size_t>(std::max<utf8proc_ssize_t>(count, 0));
+  return parts;
+}
+
+// Some are no marks themselves, but decompose into nothing else: U+0F73, U+0F75, U+0F81.
+bool IsOfMarks(char32_t code_point) {
+  const auto& property = *utf8proc_get_property(static_cast<utf8proc_int32_t>(code_point));
+  if (property.combining_class != 0) return true;
+  const bool decomposes = property.decomp_type == 0 && property.decomp_seqindex != UINT16_MAX;
+  return decomposes && CombiningClass(Decompose(code_point).points[0]) != 0;
+}
+
 size_t LongestCombiningRun(std::string_view text) {
   size_t run = 0;
   size_t longest = 0;
   for (size_t at = 0; at < text.size();) {
     const Utf8Step step = NextUtf8(text, at);
-    const bool combines = step.status == Utf8Status::kValid &&
-                          CombiningClass(static_cast<utf8proc_int32_t>(step.code_point)) != 0;
+    const bool combines = step.status == Utf8Status::kValid && IsOfMarks(step.code_point);
     run = combines ? run + 1 : 0;
     longest = std::max(longest, run);
     at += step.length;
@@ -59,15 +82,10 @@ void OrderMarks(std::span<utf8proc_int32_t> marks) {
 // `valid` decomposed, its combining marks in canonical order.
 std::vector<utf8proc_int32_t> Ordered(std::string_view valid) {
   std::vector<utf8proc_int32_t> points;
-  constexpr size_t kMostOfOne = 32;  // the longest canonical decomposition has four
   for (size_t at = 0; at < valid.size();) {
     const Utf8Step step = NextUtf8(valid, at);
-    utf8proc_int32_t parts[kMostOfOne];
-    int boundary = 0;
-    const utf8proc_ssize_t count = utf8proc_decompose_char(
-        static_cast<utf8proc_int32_t>(step.code_point), parts, kMostOfOne,
-        static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE), &boundary);
-    points.insert(points.end(), parts, parts + std::max<utf8proc_ssize_t>(count, 0));
+    const Decomposition parts = Decompose(step.code_point);
+    points.insert(points.end(), parts.points, parts.points + parts.count);
     at += step.length;
   }
   const auto is_starter = [](utf8proc_int32_t point) { return CombiningClass(point) == 0; };

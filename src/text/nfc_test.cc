@@ -49,6 +49,28 @@ TEST(Nfc, MarksComeInCanonicalOrderHoweverManyThereAre) {
   }
 }
 
+// U+0F73 is of class 0, but decomposes into marks of 129 and 130; U+0F75 and U+0F81 are like it.
+TEST(Nfc, WhatDecomposesIntoMarksCountsAsMarks) {
+  const auto repeated = [](std::string_view text, size_t count) {
+    std::string result;
+    for (size_t i = 0; i < count; ++i) result += text;
+    return result;
+  };
+  struct Unit {
+    const char* text;
+    size_t of_129, of_130;
+  };
+  constexpr size_t kCount = 200'000;
+  for (const Unit& unit :
+       {Unit{"\u0f73", 1, 1}, Unit{"\u0f72\u0f73", 1, 2}, Unit{"\u0f73\u0f72\u0f71", 2, 2}}) {
+    const std::string written = repeated(unit.text, kCount);
+    const std::string ordered =
+        repeated("\u0f71", unit.of_129 * kCount) + repeated("\u0f72", unit.of_130 * kCount);
+    EXPECT_TRUE(NfcOf("\u0f40" + written) == "\u0f40" + ordered) << unit.text;
+    EXPECT_TRUE(NfcOf(written) == ordered) << unit.text << ", at the very beginning";
+  }
+}
+
 TEST(Nfc, AStarterTakesTheMarksThatItComposesWithOutOfALongRun) {
   const auto dots = [](size_t count) {
     std::string text;
@@ -83,7 +105,8 @@ TEST(Nfc, BothWaysGiveTheSame) {
                                           "\u0374\u1fef",
                                           "\ufb1d",
                                           "\U0001d15e",
-                                          "\u0f71\u0f72\u0f80"};
+                                          "\u0f71\u0f72\u0f80",
+                                          "\u0f81\u0f73\u0f75"};
   std::mt19937 random(19);
   const std::string long_run = "\u4e2d" + RandomMarks(random, 100).as_written;
   for (int i = 0; i < 5'000; ++i) {
