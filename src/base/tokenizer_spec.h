@@ -30,7 +30,7 @@ enum class SpacePrefix : uint8_t {
 
 // Bits of TokenizerSpec::found: how a special token is found in a text. Two say which white space
 // it takes along; the third, that it is looked for when the text has been normalized, not before,
-// and in its own normalized form.
+// and in its own normalized form (marks are not, whatever it says).
 inline constexpr uint8_t kStripsLeft = 1;
 inline constexpr uint8_t kStripsRight = 2;
 inline constexpr uint8_t kFoundNormalized = 4;

@@ -50,12 +50,11 @@ class BpeTokenizer::TextRun final : public Run {
   TextRun(const BpeTokenizer& tokenizer, size_t text_bytes)
       : Run(text_bytes), tokenizer_(tokenizer) {}
 
-  void AddText(std::string_view text, bool, std::span<const ControlRange> control) override {
+  void AddText(std::string_view text, bool) override {
     if (tokenizer_.normalizes_nfc_ && NormalizeNfc(text, normalized_)) text = normalized_;
     const SpecialTokenSet& special = tokenizer_.normalized_special();
     if (special.empty()) return AddPlain(text);
-    // Where the text is brought to NFC no control token is among these.
-    tokenizer_.CutAt(special, text, control, *this,
+    tokenizer_.CutAt(special, text, {}, *this,
                      [this](std::string_view between, size_t) { AddPlain(between); });
   }
 

@@ -43,23 +43,19 @@ class CharBpeTokenizer::TextRun final : public Run {
   // Blanks are written, and one is put in front, by the normalizer, before special tokens are
   // looked for again; or, where the rule for the prefix says so, behind that, in each text between
   // them.
-  void AddText(std::string_view text, bool is_first,
-               std::span<const ControlRange> control) override {
+  void AddText(std::string_view text, bool is_first) override {
     if (tokenizer_.spec().nfc.value_or(false) && NormalizeNfc(text, normalized_)) {
       text = normalized_;
-      control = {};  // no mark is looked for in it
     }
     const SpecialTokenSet& special = tokenizer_.normalized_special();
     if (special.empty()) return AddPlain(Escape(text, is_first));
     if (!tokenizer_.normalizer_escapes()) {
-      tokenizer_.CutAt(special, text, control, *this, [&](std::string_view between, size_t begin) {
+      tokenizer_.CutAt(special, text, {}, *this, [&](std::string_view between, size_t begin) {
         AddPlain(Escape(between, is_first && begin == 0));
       });
       return;
     }
-    const std::string_view escaped = Escape(text, is_first);
-    const std::vector<ControlRange> moved = RangesOfEscaped(text, control, escaped.size());
-    tokenizer_.CutAt(special, escaped, moved, *this,
+    tokenizer_.CutAt(special, Escape(text, is_first), {}, *this,
                      [this](std::string_view between, size_t) { AddPlain(between); });
   }
 
@@ -69,26 +65,6 @@ class CharBpeTokenizer::TextRun final : public Run {
     if (tokenizer_.spec().add_space_prefix && WantsPrefix(text, is_first)) escaped_ = kBlank;
     AppendEscaped(text, escaped_);
     return escaped_;
-  }
-
-  // Where ranges of `text` lie in its escaped form, which is so long: a blank that was put before
-  // the text belongs to what begins it.
-  static std::vector<ControlRange> RangesOfEscaped(std::string_view text,
-                                                   std::span<const ControlRange> ranges,
-                                                   size_t escaped_bytes) {
-    constexpr size_t kMore = kBlank.size() - 1;  // than the blank itself
-    const auto blanks = static_cast<size_t>(std::ranges::count(text, ' '));
-    size_t at = 0, moved = escaped_bytes - text.size() - blanks * kMore;
-    const auto place_of = [&](size_t place) {
-      for (; at < place; ++at) moved += text[at] == ' ' ? kMore : 0;
-      return place + moved;
-    };
-    std::vector<ControlRange> result;
-    for (const ControlRange& range : ranges) {
-      const size_t begin = range.begin == 0 ? 0 : place_of(range.begin);
-      result.push_back({begin, place_of(range.end)});
-    }
-    return result;
   }
 
   // `whole`: escaped.

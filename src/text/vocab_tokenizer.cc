@@ -70,15 +70,6 @@ std::unordered_set<std::string_view> BracketedIn(std::string_view source) {
 // clients give them back as they came.
 bool IsOfThinking(std::string_view token) { return token.find("think") != std::string_view::npos; }
 
-// The parts of `control` within the `size` bytes at `begin`, from there on.
-void AppendRangesWithin(std::span<const ControlRange> control, size_t begin, size_t size,
-                        std::vector<ControlRange>& out) {
-  auto range = std::ranges::upper_bound(control, begin, {}, &ControlRange::end);
-  for (; range != control.end() && range->begin < begin + size; ++range) {
-    out.push_back({std::max(range->begin, begin) - begin, std::min(range->end - begin, size)});
-  }
-}
-
 }  // namespace
 
 std::vector<TokenId> VocabTokenizer::Encode(std::string_view text, SpecialTokens special) const {
@@ -97,11 +88,8 @@ std::vector<TokenId> VocabTokenizer::EncodeCounting(std::string_view text,
                                                     std::span<const ControlRange> control,
                                                     uint64_t& steps) const {
   const std::unique_ptr<Run> run = NewRun(text.size());
-  std::vector<ControlRange> within;
   CutAt(special_, text, control, *run, [&](std::string_view between, size_t begin) {
-    within.clear();
-    if (!normalized_special_.empty()) AppendRangesWithin(control, begin, between.size(), within);
-    run->AddText(between, /*is_first=*/begin == 0, within);
+    run->AddText(between, /*is_first=*/begin == 0);
   });
   steps += run->steps();
   return run->TakeOutput();
@@ -220,12 +208,10 @@ void VocabTokenizer::BuildSpecial() {
     if (type != TokenType::kControl && type != TokenType::kUserDefined) continue;
     const auto id = static_cast<TokenId>(i);
     const bool is_mark = IsMark(id);
-    // A mark is found as it is written where normalizing could take it apart (what a user writes
-    // behind it may join its last character) or move the ranges that may hold it.
-    const bool normalized =
-        (FoundOf(id) & kFoundNormalized) != 0 && !(is_mark && spec_.nfc.value_or(false));
-    if (normalized) {
-      normalized_special_.Add(Normalized(spec_.tokens[i]), id, is_mark);
+    // A mark is found as it is written: normalizing could take it apart (what a user writes behind
+    // it may join its last character), or put a blank before it, without which it is not found.
+    if ((FoundOf(id) & kFoundNormalized) != 0 && !is_mark) {
+      normalized_special_.Add(Normalized(spec_.tokens[i]), id, /*is_control=*/false);
     } else {
       special_.Add(spec_.tokens[i], id, is_mark);
     }

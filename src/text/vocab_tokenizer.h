@@ -37,10 +37,8 @@ class VocabTokenizer : public Tokenizer {
       out_.reserve(text_bytes / 4 + 1);
     }
     virtual ~Run() = default;
-    // Text between special tokens, never empty. `is_first`: nothing stood before it. `control`: the
-    // ranges of it in which control tokens may be found once it is normalized (kFoundNormalized).
-    virtual void AddText(std::string_view text, bool is_first,
-                         std::span<const ControlRange> control) = 0;
+    // Text between special tokens, never empty. `is_first`: nothing stood before it.
+    virtual void AddText(std::string_view text, bool is_first) = 0;
 
     void AddToken(TokenId id) { out_.push_back(id); }
     std::vector<TokenId> TakeOutput() { return std::move(out_); }
@@ -86,7 +84,7 @@ class VocabTokenizer : public Tokenizer {
       at = AfterMatch(text, match);
     }
   }
-  // Those that are found in normalized text.
+  // Those that are found in normalized text (kFoundNormalized); no marks.
   const SpecialTokenSet& normalized_special() const { return normalized_special_; }
   // Appends the bytes that a token of the vocabulary's own (no special one) stands for.
   virtual void AppendTokenBytes(TokenId id, std::string& out) const = 0;

@@ -112,7 +112,6 @@ def cases():
     yield 'characters: byte_fallback of some bytes, fuse_unk', of_characters(MARKS, fallback='é'.encode(), fuse_unk=True)
     yield 'characters: normalized', of_characters([*MARKS, normalized, two_words])
     yield 'characters: as they are written', of_characters([*MARKS, plain, ('<two words>', {})])
-    yield 'characters: normalized marks', of_characters([*marks(normalized=True), plain])
     yield 'characters: Replace alone, normalized', of_characters([*MARKS, normalized, two_words], normalizer=REPLACE)
     for scheme in ('always', 'first', 'never'):
         yield f'characters: Metaspace {scheme}', of_characters([*MARKS, normalized, two_words], None, metaspace(scheme))
