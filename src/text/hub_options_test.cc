@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,9 +14,11 @@
 
 #include "base/check.h"
 #include "base/test_data.h"
+#include "text/bpe_tokenizer.h"
 #include "text/test_vocabulary.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_json.h"
+#include "text/utf8.h"
 
 namespace kvrm {
 namespace {
@@ -145,13 +149,39 @@ TEST(TokenizerJson, WhatIsNotHonouredInTheModelIsRefusedByItsPath) {
       {R"(, "unk_token": 0)", "model.unk_token is no string"},
       {R"(, "unk_token": "<unk>")", "model.unk_token \"<unk>\" is no token"},
       {R"(, "unk_token": "a")",
-       "model.unk_token beside ByteLevel without a token for each byte is not supported"},
+       "model.unk_token beside ByteLevel without a token for each byte of UTF-8 is not supported"},
       {R"(, "end_of_word_suffix": 1)", "model.end_of_word_suffix is no string"},
   };
   for (const RefusedOption& option : kModel) {
     EXPECT_EQ(OptionRefusal(OfBytes("", option.fields)), option.message) << option.fields;
   }
   EXPECT_EQ(OptionRefusal(OfBytes("", R"(, "dropout": 0)")), "");
+}
+
+// A file with a token for each byte but those of `left_out`, and <unk>.
+std::string OfBytesWithout(const std::vector<int>& left_out) {
+  json::object vocab;
+  for (char32_t point = 0; point < 0x200; ++point) {
+    std::string character;
+    AppendUtf8(point, character);
+    const std::optional<uint8_t> byte = ByteOfCharacter(character);
+    if (!byte || std::ranges::find(left_out, int{*byte}) != left_out.end()) continue;
+    vocab[character] = vocab.size();
+  }
+  EXPECT_EQ(vocab.size(), 256 - left_out.size());
+  vocab["<unk>"] = vocab.size();
+  return R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false}, "model":
+      {"type": "BPE", "merges": [], "unk_token": "<unk>", "vocab": )" +
+         json::serialize(vocab) + "}}";
+}
+
+TEST(TokenizerJson, AnUnknownTokenBesideByteLevelNeedsTheBytesOfUtf8Alone) {
+  const std::vector<int> in_no_text = {0xC0, 0xC1, 0xF5, 0xF6, 0xF7, 0xF8, 0xF9,
+                                       0xFA, 0xFB, 0xFC, 0xFD, 0xFE, 0xFF};
+  EXPECT_EQ(OptionRefusal(OfBytesWithout(in_no_text)), "");
+  for (const int byte : {0x00, 0x7F, 0xBF, 0xC2, 0xF4}) {
+    EXPECT_NE(OptionRefusal(OfBytesWithout({byte})), "") << byte;
+  }
 }
 
 TEST(TokenizerJson, WhatIsNotHonouredOfAnAddedTokenIsRefusedByItsPath) {

@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <iterator>
 #include <optional>
+#include <ranges>
 #include <utility>
 
 #include "text/bpe_tokenizer.h"
@@ -213,21 +213,26 @@ class SpecReader {
     if (spec_.unknown < 0) {
       return hub::Invalid("model.unk_token \"" + ForMessage(unknown) + "\" is no token");
     }
-    if (!by_characters && !HasAllBytes()) {
-      return hub::NotOffered("model.unk_token beside ByteLevel without a token for each byte");
+    if (!by_characters && !HasBytesOfUtf8()) {
+      return hub::NotOffered(
+          "model.unk_token beside ByteLevel without a token for each byte of UTF-8");
     }
     TokenType& type = spec_.types[static_cast<size_t>(spec_.unknown)];
     if (type == TokenType::kNormal) type = TokenType::kUnknown;
     return Ok();
   }
 
-  bool HasAllBytes() const {
+  // C0, C1 and F5 to FF are in no text: files leave them out.
+  bool HasBytesOfUtf8() const {
     std::array<bool, 256> found{};
     for (const std::string& token : tokens_) {
       const std::optional<uint8_t> byte = ByteOfCharacter(token);
       if (byte) found[*byte] = true;
     }
-    return std::ranges::all_of(found, std::identity());
+    const auto is_there_or_in_no_text = [&](size_t byte) {
+      return found[byte] || byte == 0xC0 || byte == 0xC1 || byte >= 0xF5;
+    };
+    return std::ranges::all_of(std::views::iota(size_t{0}, found.size()), is_there_or_in_no_text);
   }
 
   static bool IsByteToken(std::string_view token) {
