@@ -228,10 +228,10 @@ TEST(TokenizerJson, WhatIsNotHonouredOfTheStepsIsRefusedByItsPath) {
        "post_processor.processors[1] \"BertProcessing\" is not supported"},
       {R"(, "post_processor": {"type": "TemplateProcessing"})", "post_processor.single is no list"},
       {R"(, "post_processor": {"type": "TemplateProcessing", "single": []})",
-       "post_processor.single other than [a token,] the text [, a token] is not supported"},
+       "post_processor.single other than [a token,] the text is not supported"},
       {R"(, "post_processor": {"type": "TemplateProcessing", "single": [
            {"SpecialToken": {"id": "a"}}, {"SpecialToken": {"id": "b"}}, {"Sequence": {"id": "A"}}]})",
-       "post_processor.single other than [a token,] the text [, a token] is not supported"},
+       "post_processor.single other than [a token,] the text is not supported"},
       {R"(, "post_processor": {"type": "TemplateProcessing", "single": [
            {"SpecialToken": {"id": "z"}}, {"Sequence": {"id": "A"}}]})",
        "post_processor.single: \"z\" is no token"},
@@ -285,17 +285,40 @@ TEST(TokenizerJson, WhatIsNotHonouredOfBlanksIsRefusedByItsPath) {
             "decoder without ByteFallback beside byte_fallback is not supported");
 }
 
-TEST(TokenizerJson, ATemplateSaysWhatStandsBeforeAndBehindEachText) {
-  const auto spec = ReadTokenizerJson(
+// A file of which each text begins with "a", or with what `single` says.
+json::value WithTemplate(
+    const std::string& single = R"({"SpecialToken": {"id": "a"}}, {"Sequence": {"id": "A"}})") {
+  return json::parse(
       OfBytes(R"(, "post_processor": {"type": "Sequence", "processors": [{"type": "ByteLevel"},
-          {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "a"}},
-           {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "b"}}]}]})"),
-      "");
-  ASSERT_TRUE(spec.ok()) << spec.error().message;
-  EXPECT_TRUE(spec->add_bos);
-  EXPECT_EQ(spec->bos, 0);
-  EXPECT_TRUE(spec->add_eos);
-  EXPECT_EQ(spec->eos, 1);
+          {"type": "TemplateProcessing", "single": [)" +
+              single + "]}]}"));
+}
+
+std::vector<TokenId> AsPrompt(const Tokenizer& tokenizer, std::string_view text) {
+  std::vector<TokenId> ids = tokenizer.Encode(text, SpecialTokens::kAsText);
+  AddStartToken(tokenizer, ids);
+  return ids;
+}
+
+TEST(TokenizerJson, ATemplateSaysWhatStandsBeforeEachTextWhateverBosTokenIs) {
+  for (const char* config : {"", R"({"bos_token": "b"})", R"({"bos_token": "a"})", "{}"}) {
+    EXPECT_EQ(AsPrompt(*MustMake(WithTemplate(), config), "b"), (std::vector<TokenId>{0, 1}))
+        << config;
+  }
+  const auto silent = MustMake(WithTemplate(), R"({"bos_token": "b", "add_bos_token": false})");
+  EXPECT_EQ(silent->spec().bos, 1);
+  EXPECT_EQ(AsPrompt(*silent, "a"), (std::vector<TokenId>{0}));
+}
+
+// No prompt ends with such a token, and the end of a generation is what eos_token says.
+TEST(TokenizerJson, ATemplateWithATokenBehindTheTextIsRefused) {
+  for (const char* before : {"", R"({"SpecialToken": {"id": "a"}}, )"}) {
+    const std::string single =
+        std::string(before) + R"({"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "b"}})";
+    EXPECT_EQ(
+        OptionRefusal(json::serialize(WithTemplate(single))),
+        "post_processor.processors[1].single other than [a token,] the text is not supported");
+  }
 }
 
 // They are of a request: PyPI transformers sets them anew for each.

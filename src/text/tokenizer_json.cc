@@ -246,8 +246,8 @@ class SpecReader {
     return found == tokens_.end() ? TokenId{-1} : static_cast<TokenId>(found - tokens_.begin());
   }
 
-  // A template that begins with a special token puts it before each text; one that ends with one
-  // says add_eos. ByteLevel moves offsets, which nobody asks for here.
+  // A template that begins with a special token puts it before each text. ByteLevel moves offsets,
+  // which nobody asks for here.
   Status ReadPostProcessor(const json::value& processor, const std::string& path) {
     if (processor.is_null()) return Ok();
     if (!processor.is_object()) return hub::Invalid(path + " is no object");
@@ -266,13 +266,14 @@ class SpecReader {
     return Ok();
   }
 
-  // `single`: the text, at most one special token before it and one behind it.
+  // `single`: the text, at most one special token before it. One behind it, which ends the
+  // document, would have a model begin another one: refused.
   Status ReadTemplate(const json::object& object, const std::string& path) {
     const std::string list_path = path + ".single";
     const json::value* single = hub::Find(object, "single");
     if (single == nullptr || !single->is_array()) return hub::Invalid(list_path + " is no list");
-    std::vector<TokenId> before, behind;
-    size_t texts = 0;
+    std::vector<TokenId> before;
+    size_t texts = 0, behind = 0;
     for (const json::value& item : single->get_array()) {
       const bool is_text = item.is_object() && hub::Find(item.get_object(), "Sequence") != nullptr;
       if (is_text) {
@@ -280,16 +281,15 @@ class SpecReader {
         continue;
       }
       KVRM_ASSIGN_OR_RETURN(const TokenId id, TemplateToken(item, object, list_path));
-      (texts == 0 ? before : behind).push_back(id);
+      if (texts == 0) before.push_back(id);
+      behind += texts;
     }
-    if (texts != 1 || before.size() > 1 || behind.size() > 1 || has_template_) {
-      return hub::NotOffered(list_path + " other than [a token,] the text [, a token]");
+    if (texts != 1 || before.size() > 1 || behind > 0 || has_template_) {
+      return hub::NotOffered(list_path + " other than [a token,] the text");
     }
     has_template_ = true;
     spec_.add_bos = !before.empty();
-    spec_.add_eos = !behind.empty();
     if (!before.empty()) spec_.bos = before[0];
-    if (!behind.empty()) spec_.eos = behind[0];
     return Ok();
   }
 
@@ -354,17 +354,20 @@ std::string ConfiguredTemplate(const json::object& config) {
   return {};
 }
 
+// What the post-processor puts before each text is what it says, whatever bos_token is.
 Status ApplyConfig(const json::object& config, TokenizerSpec& spec) {
+  const bool has_start = spec.add_bos;
+  KVRM_ASSIGN_OR_RETURN(spec.add_bos, hub::Flag(config, "add_bos_token", spec.add_bos));
+  KVRM_ASSIGN_OR_RETURN(spec.add_eos, hub::Flag(config, "add_eos_token", spec.add_eos));
   const std::pair<const char*, TokenId*> tokens[] = {{"bos_token", &spec.bos},
                                                      {"eos_token", &spec.eos},
                                                      {"unk_token", &spec.unknown},
                                                      {"pad_token", &spec.padding}};
   for (const auto& [name, id] : tokens) {
+    if (id == &spec.bos && has_start && spec.add_bos) continue;
     const TokenId configured = ConfiguredToken(config, name, spec);
     if (configured >= 0) *id = configured;
   }
-  KVRM_ASSIGN_OR_RETURN(spec.add_bos, hub::Flag(config, "add_bos_token", spec.add_bos));
-  KVRM_ASSIGN_OR_RETURN(spec.add_eos, hub::Flag(config, "add_eos_token", spec.add_eos));
   spec.chat_template = ConfiguredTemplate(config);
   return Ok();
 }
