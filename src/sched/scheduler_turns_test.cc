@@ -142,14 +142,14 @@ TEST(GapBudget, PromptRowsBesideAStreamFillNineTenthsOfTheBudget) {
   driver.Step();
   const RequestId prompt = driver.Add(3900, 1);
   const uint32_t rows = RowsOf(driver.Step(), prompt);
-  EXPECT_NEAR(rows, (27'000 - 2'000) / 250 - 1, 2);
+  EXPECT_NEAR(rows, (27'000 - 2'000) / 250.0 - 1, 2);
   // A machine that turns out half as fast gets half the rows.
   for (int i = 0; i < 40; ++i) {
     const StepPlan& plan = driver.Step();
     driver.scheduler().OnStepTimed(2 * (2'000 + 250 * plan.num_rows));
   }
   const uint32_t fewer = RowsOf(driver.Step(), prompt);
-  EXPECT_NEAR(fewer, (13'500 - 2'000) / 250 - 1, 4);
+  EXPECT_NEAR(fewer, (13'500 - 2'000) / 250.0 - 1, 4);
 }
 
 TEST(GapBudget, APromptAdvancesEvenWhereDecodingTakesTheWholeBudget) {
