@@ -256,7 +256,8 @@ void Engine::Run() {
   for (;;) {
     const bool stepped = s.Step();
     if (!stepped && s.stopping) return;
-    if (!stepped && s.resting) {  // else what was given back would be made ready again, for ever
+    // Else what was given back would be made ready again, for ever.
+    if (!stepped && s.idleness >= State::Idleness::kTidying) {
       s.WaitForEvents();
       continue;
     }

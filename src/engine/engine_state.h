@@ -85,9 +85,9 @@ struct Engine::State {
   std::vector<Event> drained;         // scratch
   bool telling = false;               // a sink was called since `told` was
   bool stopping = false;
-  bool tidy = true;      // idle chores are done, or there were none since the last request
-  bool tidying = false;  // the last idle chore may have left another
-  bool resting = false;  // idle chores were done: nothing is made ready before a request comes
+  // What idleness has come to. From kTidying on nothing is made ready before a request comes.
+  enum class Idleness : uint8_t { kNoRequestYet, kNone, kTidying, kTidy };
+  Idleness idleness = Idleness::kNoRequestYet;
 
   // ---- the step in hand; vectors are sized at construction
   uint64_t epoch = 0;

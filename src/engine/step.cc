@@ -49,14 +49,13 @@ bool Engine::State::Maintain() {
 // back to the system.
 void Engine::State::WaitForEvents() {
   constexpr std::chrono::microseconds kIdleAfter = std::chrono::seconds(1);
-  if (tidy) return events.Wait();
+  if (idleness == Idleness::kNoRequestYet || idleness == Idleness::kTidy) return events.Wait();
+  const bool tidying = idleness == Idleness::kTidying;
   events.WaitOrIdle(tidying ? std::chrono::microseconds(0) : kIdleAfter);
 }
 
 void Engine::State::Tidy() {
-  tidying = pager->Maintain(Pager::Load::kIdle);
-  tidy = !tidying;
-  resting = true;
+  idleness = pager->Maintain(Pager::Load::kIdle) ? Idleness::kTidying : Idleness::kTidy;
 }
 
 // ---- before the step
@@ -144,7 +143,7 @@ void Engine::State::Accept(Event& event) {
   const uint32_t output = asked == 0 ? room : std::min(asked, room);
   request->max_tokens = request->prompt_tokens + (request->request.generate ? output : 0);
   request->submit_us = event.submit_us;
-  tidy = tidying = resting = false;
+  idleness = Idleness::kNone;
   const LiveRequest& accepted = *live.emplace(event.id, std::move(request)).first->second;
   if (!WaitsForItsTwin(accepted)) Queue(accepted, Scheduler::Place::kLast);
 }

@@ -108,8 +108,9 @@ void HeadNorm(const Call& c) {
 // Panels of one claimed item: a few per thread for balance, enough of them for long reads.
 uint32_t PanelsPerItem(const BoundOp& op, uint32_t num_rows, uint32_t num_threads) {
   if (op.kind == OpKind::kHead) return kPanel;  // 256 outputs, the unit of panel_max
-  if (num_rows > 8) return 2;
+  if (num_rows > 8) return op.kind == OpKind::kGatedLinear ? ops::kGatedPanels : 2;
   const uint32_t share = op.n / kPanel / (num_threads * 8) / 4 * 4;
+  static_assert(4 % ops::kGatedPanels == 0);
   return std::clamp(share, 4u, 32u);
 }
 
@@ -164,8 +165,7 @@ void GatedLinear(const Call& c) {
           static_cast<uint64_t>(args.kind)});
   if (linear.num_rows == 0) return;
   const uint32_t panels = linear.n / kPanel;
-  const uint32_t share = PanelsPerItem(c.op, linear.num_rows, c.constants.num_threads);
-  const uint32_t grain = std::max(share, ops::kGatedPanels);
+  const uint32_t grain = PanelsPerItem(c.op, linear.num_rows, c.constants.num_threads);
   const uint32_t items = (panels + grain - 1) / grain;
   // Groups that lie side by side in a row share cache lines of codes and scales: items that are
   // claimed one after the other, by different workers, are taken far apart.
