@@ -235,7 +235,7 @@ uint64_t MappedBytes() {
 [[noreturn]] void LoadUnderLimits(const GgufFile& file) {
   const uint64_t mapped = MappedBytes();
   uint32_t loaded = 0, refused = 0;
-  for (uint64_t room = 0; room < uint64_t{200} << 20; room += uint64_t{3} << 19) {
+  for (uint64_t room = 0; room < uint64_t{200} << 20; room += uint64_t{1} << 20) {
     const rlimit limit{mapped + room, RLIM_INFINITY};
     if (setrlimit(RLIMIT_AS, &limit) != 0) std::exit(2);
     const auto runtime =
