@@ -65,10 +65,10 @@ void Attention(benchmark::State& state, Load load, Chunk chunk) {
     segments[size_t{slot} * pages] = {.offset_bytes = size_t{slot} * pages * page_bytes,
                                       .num_pages = pages};
     for (uint32_t r = 0; r < load.rows; ++r) {
-      if (r % ops::kMaxTaskRows == 0) {
+      if (r % ops::kFloatTaskRows == 0) {
         tasks.push_back(
             {.row_begin = static_cast<uint32_t>(rows.size()),
-             .num_rows = static_cast<uint16_t>(std::min(ops::kMaxTaskRows, load.rows - r)),
+             .num_rows = static_cast<uint16_t>(std::min(ops::kFloatTaskRows, load.rows - r)),
              .slot = static_cast<uint16_t>(slot),
              .kv_head_end = kKvHeads,
              .chunk_end = (load.context + chunk.tokens - 1) / chunk.tokens,

@@ -38,12 +38,15 @@ void Linear(benchmark::State& state, Shape shape, Encoding encoding, uint32_t ro
   }
   const ActivationLayout layout{shape.k};
   AlignedBytes input(rows * layout.row_bytes());
+  // Codes of any kind; scales (and sums, 0x3C.. as floats) of an ordinary size: sums that are too
+  // small for a normal float would take ten times as long.
   for (size_t i = 0; i < rows * layout.row_bytes(); ++i) {
-    input.data()[i] = static_cast<std::byte>(rng() & 0x1F);
+    const bool is_code = i % layout.row_bytes() < layout.scale_offset();
+    input.data()[i] = static_cast<std::byte>(is_code ? rng() & 0x1F : 0x3C);
   }
   AlignedBytes out(size_t{rows} * shape.n * sizeof(float));
   const size_t scratch_bytes =
-      ops::ScratchBytes({.num_heads = 9, .num_kv_heads = 3, .head_dim = 64});
+      ops::ScratchBytes({.num_heads = 9, .num_kv_heads = 3, .head_dim = 64, .max_k = shape.k});
   AlignedBytes scratch(scratch_bytes);
   ops::LinearArgs args{};
   args.in = input.data();

@@ -18,6 +18,7 @@
 namespace kvrm::bench {
 
 inline const ops::KernelTable& BestMachine() {
+  if (ops::AmxKernels() != nullptr) return *ops::AmxKernels();
   if (ops::Avx512Kernels() != nullptr) return *ops::Avx512Kernels();
   if (ops::Avx2Kernels() != nullptr) return *ops::Avx2Kernels();
   return ops::PortableKernels();

@@ -180,7 +180,7 @@ constexpr OptionSpec kOptions[] = {
      kInProcess | kStepCommands | kBenchVersus | kRecordReplay},
     {"chunk", '\0', "", kInt, kSetting, false, 0, kMaxTokens, "", "0", "N",
      "most prompt tokens of a sequence in one step; 0: automatic", kInProcess},
-    {"simd", '\0', "", kChoice, kSetting, false, 0, 0, "auto|portable|avx2|avx512", "auto", "LEVEL",
+    {"simd", '\0', "", kChoice, kSetting, false, 0, 0, "auto|portable|avx2|avx512|amx", "auto", "LEVEL",
      "kernels to use; auto: the best that this CPU offers",
      kInProcess | kStepCommands | kRecordReplay},
     // ---- what to generate

@@ -214,6 +214,7 @@ SimdLevel SimdOf(const OptionValues& values) {
   const std::string& text = values.Text("simd");
   if (text == "portable") return SimdLevel::kPortable;
   if (text == "avx2") return SimdLevel::kAvx2;
+  if (text == "amx") return SimdLevel::kAmx;
   if (text == "avx512") return SimdLevel::kAvx512;
   return SimdLevel::kAuto;
 }

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "exec/bound_program.h"
 #include "exec/dispatch.h"
+#include "exec/memory_need.h"
 #include "exec/step_tables.h"
 #include "exec/warm_up_frame.h"
 #include "graph/program.h"
@@ -22,9 +23,13 @@ namespace kvrm {
 namespace {
 
 Result<const ops::KernelTable*> ChooseKernels(SimdLevel level) {
+  const ops::KernelTable* amx = ops::AmxKernels();
   const ops::KernelTable* avx512 = ops::Avx512Kernels();
   const ops::KernelTable* avx2 = ops::Avx2Kernels();
   switch (level) {
+    case SimdLevel::kAmx:
+      if (amx == nullptr) return Unsupported("simd: amx (with AVX-512 VNNI) is not on this CPU");
+      return amx;
     case SimdLevel::kAvx512:
       if (avx512 == nullptr) return Unsupported("simd: avx512 (with VNNI) is not on this CPU");
       return avx512;
@@ -36,6 +41,7 @@ Result<const ops::KernelTable*> ChooseKernels(SimdLevel level) {
     case SimdLevel::kAuto:
       break;
   }
+  if (amx != nullptr) return amx;
   if (avx512 != nullptr) return avx512;
   return avx2 != nullptr ? avx2 : &ops::PortableKernels();
 }
@@ -143,6 +149,8 @@ Status CpuExecutor::Init() {
   step.num_heads = m.num_heads;
   step.num_kv_heads = m.num_kv_heads;
   step.head_dim = m.head_dim;
+  const bool int8_pages = config_.geometry.groups[0].format == KvFormat::kInt8;
+  step.task_rows = int8_pages ? constants_.kernels->int8_task_rows : ops::kFloatTaskRows;
   step_ = std::make_unique<StepTables>(step);
   return Ok();
 }
@@ -192,11 +200,7 @@ Status CpuExecutor::BuildConstants() {
   constants_.attention_scale = m.attention_scale;
   constants_.geometry = config_.geometry;
   constants_.num_threads = pool_.num_threads();
-  ops::ScratchNeed need;
-  need.num_heads = m.num_heads;
-  need.num_kv_heads = m.num_kv_heads;
-  need.head_dim = m.head_dim;
-  scratch_bytes_ = ops::ScratchBytes(need);
+  scratch_bytes_ = ops::ScratchBytes(ScratchNeedOf(m));
   KVRM_ASSIGN_OR_RETURN(scratch_, Arena::Create(scratch_bytes_ * pool_.num_threads()));
   return Ok();
 }

@@ -13,7 +13,7 @@
 
 namespace kvrm {
 
-enum class SimdLevel : uint8_t { kAuto, kPortable, kAvx2, kAvx512 };  // --simd
+enum class SimdLevel : uint8_t { kAuto, kPortable, kAvx2, kAvx512, kAmx };  // --simd
 
 // Tests only: what a broken executor would do in its replays (never in warm-up). Each must turn law
 // I1 red: hash_mismatches, or the allocation hook.

@@ -38,6 +38,13 @@ uint64_t ProgramBytes(const ModelConfig& model, const CpuExecutorConfig& config,
 
 }  // namespace
 
+ops::ScratchNeed ScratchNeedOf(const ModelConfig& model) {
+  return {.num_heads = model.num_heads,
+          .num_kv_heads = model.num_kv_heads,
+          .head_dim = model.head_dim,
+          .max_k = std::max({model.hidden, model.ffn, model.num_heads * model.head_dim})};
+}
+
 uint64_t StepTablesBytes(const StepTablesConfig& config) {
   const uint64_t max_chunks = (config.max_seq_tokens + ops::kChunkTokens - 1) / ops::kChunkTokens;
   const uint64_t split_rows = std::min<uint64_t>(32, uint64_t{4} * config.num_threads);
@@ -69,9 +76,7 @@ uint64_t CpuExecutorBytes(const ModelConfig& model, const CpuExecutorConfig& con
   const uint64_t rope_floats =
       uint64_t{config.max_seq_tokens} * (model.rope_dims / 2) * (model.UsesLocalRope() ? 4 : 2);
   const uint64_t panel_floats = uint64_t{config.max_slots} * ((model.vocab + 255) / 256);
-  const uint64_t scratch = ops::ScratchBytes({.num_heads = model.num_heads,
-                                              .num_kv_heads = model.num_kv_heads,
-                                              .head_dim = model.head_dim});
+  const uint64_t scratch = ops::ScratchBytes(ScratchNeedOf(model));
   return ProgramBytes(model, config, integer_activations) +
          ArenaBytes((rope_floats + panel_floats) * sizeof(float)) +
          ArenaBytes(scratch * num_threads) + StepTablesBytes(step);

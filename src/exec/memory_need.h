@@ -6,8 +6,11 @@
 #include "exec/cpu_executor.h"
 #include "exec/step_tables.h"
 #include "model/config.h"
+#include "ops/op_args.h"
 
 namespace kvrm {
+
+ops::ScratchNeed ScratchNeedOf(const ModelConfig& model);
 
 // Bytes of the vectors of a StepTables of this shape.
 uint64_t StepTablesBytes(const StepTablesConfig& config);

@@ -28,6 +28,7 @@ uint64_t Work(const ops::AttentionTask& task) {
 }  // namespace
 
 StepTables::StepTables(const StepTablesConfig& config) : config_(config) {
+  KVRM_CHECK(config.task_rows <= ops::kMaxTaskRows, "ops: kernels have room for a task's rows");
   const uint32_t max_chunks = Chunks(config.max_seq_tokens);
   max_split_rows_ = std::min(kMaxSplitRows, kTasksPerThread * config.num_threads);
   groups_.resize(config.geometry.groups.size());
@@ -58,6 +59,9 @@ void StepTables::Build(const FrameView& frame, RowFill fill) {
   KVRM_CHECK(head.num_logits <= config_.max_logits, "I1: logits rows within capacity");
   CheckOffered(frame);
   FillUp(fill);
+  // Few rows are cut finer, so that all threads have some.
+  task_rows_ = std::clamp(num_rows_ / (kTasksPerThread * config_.num_threads),
+                          std::min(ops::kFloatTaskRows, config_.task_rows), config_.task_rows);
   std::memset(row_status_.data(), 0, num_rows_);
   for (uint32_t i = 0; i < head.num_rows; ++i) {
     const Row& row = frame.rows[i];
@@ -173,7 +177,7 @@ StepTables::Tile StepTables::NextTile(uint32_t row, bool with_logits) const {
   const uint32_t num_live = frame_.head->num_rows;
   const uint32_t limit = row < num_live ? num_live : num_rows_;
   uint32_t end = row + 1;
-  while (end < limit && end - row < ops::kMaxTaskRows && counts(end) &&
+  while (end < limit && end - row < task_rows_ && counts(end) &&
          rows_[end].slot == rows_[row].slot) {
     ++end;
   }

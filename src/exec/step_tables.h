@@ -26,6 +26,7 @@ struct StepTablesConfig {
   uint32_t logits_group = 0;
   uint32_t num_threads = 1;
   uint32_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  uint32_t task_rows = ops::kFloatTaskRows;  // of an attention task at most
 };
 
 struct RowFill {
@@ -90,6 +91,7 @@ class StepTables {
 
   StepTablesConfig config_;
   uint32_t max_split_rows_ = 0;
+  uint32_t task_rows_ = 1;  // of the step at hand
   FrameView frame_;
   const Row* rows_ = nullptr;
   uint32_t num_rows_ = 0, num_logits_ = 0;

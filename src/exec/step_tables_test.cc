@@ -57,6 +57,28 @@ TEST(KvWidth, FullReadsAllAndLiveWhatIsSeen) {
   }
 }
 
+TEST(AttentionTasks, ManyRowsMakeTasksOfAsManyAsAllowedFewAreCutFiner) {
+  const auto longest = [](uint32_t rows, uint32_t task_rows) {
+    StepTablesConfig config = Config(KvWidth::kLive);
+    config.num_threads = 1;
+    config.task_rows = task_rows;
+    StepTables step(config);
+    WarmUpFrame frame(config.geometry, kMaxRows, kMaxLogits, 0, kSeqTokens);
+    step.Build(frame.View(rows));
+    uint32_t most = 0, sum = 0;
+    const StepTables::TaskList& all = step.group(0).all;
+    for (uint32_t i = 0; i < all.num_tasks; ++i) {
+      most = std::max<uint32_t>(most, all.tasks[i].num_rows);
+      sum += all.tasks[i].num_rows * (all.tasks[i].kv_head_end - all.tasks[i].kv_head_begin);
+    }
+    EXPECT_EQ(sum, 2 * rows) << "each row and KV head once";
+    return most;
+  };
+  EXPECT_EQ(longest(40, 16), 10u);
+  EXPECT_EQ(longest(8, 16), 4u);
+  EXPECT_EQ(longest(40, 4), 4u);
+}
+
 TEST(KvWidth, ABucketIsTheLeastOfFourThatHoldsTheLongest) {
   StepTables step(Config(KvWidth::kBucket));
   const std::pair<uint32_t, uint32_t> cases[] = {{0, 250},     {249, 250},  {250, 500},

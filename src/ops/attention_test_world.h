@@ -172,7 +172,7 @@ class World {
     args.kind = shape_.kind;
     args.out = out.data();
     args.out_stride = OutStride();
-    TestScratch scratch({NumHeads(), shape_.num_kv_heads, shape_.head_dim});
+    TestScratch scratch(NumHeads(), shape_.num_kv_heads, shape_.head_dim);
     for (uint32_t i = 0; i < tasks.size(); ++i) machine.attention(args, i, scratch.get());
     for (auto& count : done) EXPECT_EQ(count.load(), 0u) << "the last task resets its count";
     return out;

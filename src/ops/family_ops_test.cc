@@ -57,7 +57,7 @@ struct FloatLinear {
     args.panel_max_stride = 1;
     args.out = out.data();
     args.out_stride = kOutputs;
-    testing::TestScratch scratch({1, 1, 64});
+    testing::TestScratch scratch(1, 1, 64);
     machine.linear(args, 0, kOutputs / kPanel, scratch.get());
     return out;
   }

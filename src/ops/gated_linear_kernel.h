@@ -1,5 +1,5 @@
 // The linear op whose outputs are gates and what they gate, and the activation of both. Included
-// once per machine after linear_kernel.h and row_kernels.h.
+// once per machine after linear_op.h and row_kernels.h.
 //
 // Panels alternate gate, up; four of them are one encoded group of 32 outputs. They are computed
 // for up to kGatedRows rows into 12 KiB that stay in the first-level cache, gated and encoded from
@@ -8,7 +8,7 @@
 // one exp, one division.
 #pragma once
 
-#include "ops/linear_kernel.h"
+#include "ops/linear_op.h"
 #include "ops/op_args.h"
 #include "ops/row_kernels.h"
 
@@ -33,7 +33,8 @@ inline void GateBlock(const GatedLinearArgs& args, const float* y, uint32_t row,
 }
 
 template <GateFunction kFunction>
-inline void GatedPanels(const GatedLinearArgs& args, uint32_t panel, uint32_t num_panels) {
+inline void GatedPanels(const GatedLinearArgs& args, uint32_t panel, uint32_t num_panels,
+                        Scratch scratch) {
   alignas(64) float y[kGatedRows][kGatedPanels * kLanes];
   LinearArgs part = args.linear;
   part.out = y[0];
@@ -44,21 +45,22 @@ inline void GatedPanels(const GatedLinearArgs& args, uint32_t panel, uint32_t nu
     const uint32_t left = args.linear.num_rows - row;
     part.in = args.linear.in + row * part.in_stride;
     part.num_rows = left < kGatedRows ? left : kGatedRows;
-    LinearPanels(part, 0, num_panels, /*near=*/row != 0);
+    LinearPanels(part, 0, num_panels, /*near=*/row != 0, scratch);
     for (uint32_t r = 0; r < part.num_rows; ++r) {
       GateBlock<kFunction>(args, y[r], row + r, panel, num_panels);
     }
   }
 }
 
-inline void GatedLinear(const GatedLinearArgs& args, uint32_t panel, uint32_t num_panels, Scratch) {
+inline void GatedLinear(const GatedLinearArgs& args, uint32_t panel, uint32_t num_panels,
+                        Scratch scratch) {
   const uint32_t end = panel + num_panels;
   for (; panel < end; panel += kGatedPanels) {
     const uint32_t panels = end - panel < kGatedPanels ? end - panel : kGatedPanels;
     if (args.function == GateFunction::kSilu) {
-      GatedPanels<GateFunction::kSilu>(args, panel, panels);
+      GatedPanels<GateFunction::kSilu>(args, panel, panels, scratch);
     } else {
-      GatedPanels<GateFunction::kGeluTanh>(args, panel, panels);
+      GatedPanels<GateFunction::kGeluTanh>(args, panel, panels, scratch);
     }
   }
 }

@@ -117,7 +117,7 @@ struct GatedCase {
     args.kind = linear.Kind();
     args.out = out.data();
     args.out_stride = stride;
-    testing::TestScratch scratch({1, 1, 64});
+    testing::TestScratch scratch(1, 1, 64);
     const uint32_t panels = linear.n / kPanel;
     for (uint32_t at = 0; at < panels; at += panels_an_item) {
       machine.gated_linear(args, at, std::min(panels_an_item, panels - at), scratch.get());

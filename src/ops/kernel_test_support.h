@@ -24,7 +24,7 @@ inline constexpr std::byte kUntouched{0xA5};
 // The machines that this CPU and build offer, without the reference.
 inline std::vector<const KernelTable*> VectorMachines() {
   std::vector<const KernelTable*> machines = {&PortableKernels()};
-  for (const KernelTable* machine : {Avx2Kernels(), Avx512Kernels()}) {
+  for (const KernelTable* machine : {Avx2Kernels(), Avx512Kernels(), AmxKernels()}) {
     if (machine != nullptr) machines.push_back(machine);
   }
   return machines;
@@ -44,13 +44,16 @@ inline size_t RowBytes(ActivationKind kind, uint32_t k) {
 // 64-byte aligned scratch for any op of the tests.
 class TestScratch {
  public:
-  explicit TestScratch(const ScratchNeed& need) : size_(ScratchBytes(need)), bytes_(size_ + 64) {}
+  TestScratch(uint32_t num_heads, uint32_t num_kv_heads, uint32_t head_dim)
+      : size_(ScratchBytes({num_heads, num_kv_heads, head_dim, kMostK})), bytes_(size_ + 64) {}
+
   Scratch get() {
     const auto address = reinterpret_cast<uintptr_t>(bytes_.data());
     return {bytes_.data() + (64 - address % 64) % 64, size_};
   }
 
  private:
+  static constexpr uint32_t kMostK = 4096;  // of any linear of the tests
   size_t size_;
   std::vector<std::byte> bytes_;
 };
@@ -117,7 +120,7 @@ inline GatedLinearArgs GatesOf(const std::vector<float>& in, ActivationKind kind
   return args;
 }
 inline void RunGates(const KernelTable& machine, const GatedLinearArgs& args) {
-  TestScratch scratch({1, 1, 64});
+  TestScratch scratch(1, 1, 64);
   machine.gated_linear(args, 0, args.linear.n / kPanel, scratch.get());
 }
 

@@ -5,7 +5,7 @@
 #define KVRM_LANES_NS lanes_avx2
 #include "ops/attention_kernel.h"
 #include "ops/gated_linear_kernel.h"
-#include "ops/linear_kernel.h"
+#include "ops/linear_op.h"
 #include "ops/row_kernels.h"
 
 namespace kvrm::ops {

@@ -2,7 +2,7 @@
 #define KVRM_LANES_NS lanes_portable
 #include "ops/attention_kernel.h"
 #include "ops/gated_linear_kernel.h"
-#include "ops/linear_kernel.h"
+#include "ops/linear_op.h"
 #include "ops/row_kernels.h"
 
 namespace kvrm::ops {

@@ -120,6 +120,7 @@ inline F PowerOfTwo(I n) {
 inline I ZeroInt() { return {_mm512_setzero_si512()}; }
 inline I SetInt(int32_t x) { return {_mm512_set1_epi32(x)}; }
 inline void StoreInt(int32_t* p, I a) { _mm512_storeu_si512(p, a.v); }
+inline I LoadInts(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
 // Stores the low bytes of a's lanes, then of b's, and returns their sum.
 inline int32_t StoreLowBytes(int8_t* p, I a, I b) {
   const __m256i codes = _mm256_set_m128i(_mm512_cvtepi32_epi8(b.v), _mm512_cvtepi32_epi8(a.v));
@@ -133,6 +134,8 @@ inline B LowNibbles(B a) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(15))};
 inline B HighNibbles(B a) {
   return {_mm512_and_si512(_mm512_srli_epi16(a.v, 4), _mm512_set1_epi8(15))};
 }
+// Codes counted from -128.
+inline B SignedBytes(B a) { return {_mm512_xor_si512(a.v, _mm512_set1_epi8(-128))}; }
 // acc[lane] += sum over i in 0..3 of codes[4 lane + i] (unsigned) * byte i of `a` (signed). Exact.
 inline I Dot(I acc, B codes, int32_t a) {
   return {_mm512_dpbusd_epi32(acc.v, codes.v, _mm512_set1_epi32(a))};

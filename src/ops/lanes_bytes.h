@@ -25,6 +25,30 @@ inline void StoreSevens(int8_t* p, I a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_srli_epi32(a.v, 7)));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 16), _mm512_cvtepi32_epi8(low));
 }
+#if defined(KVRM_LANES_AMX)
+// The same of 64 numbers: all upper bytes in their order, and all lower.
+inline void StoreSevensOf64(uint8_t* upper, uint8_t* lower, const I* a) {
+  const __m512i low = _mm512_set1_epi16(127);
+  // Packing works within 128-bit quarters: fours come out as those of a[0], a[1], a[2], a[3].
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  const __m512i x = _mm512_packs_epi32(a[0].v, a[1].v);
+  const __m512i y = _mm512_packs_epi32(a[2].v, a[3].v);
+  const __m512i up = _mm512_packus_epi16(_mm512_srli_epi16(x, 7), _mm512_srli_epi16(y, 7));
+  const __m512i down = _mm512_packus_epi16(_mm512_and_si512(x, low), _mm512_and_si512(y, low));
+  _mm512_storeu_si512(upper, _mm512_permutexvar_epi32(order, up));
+  _mm512_storeu_si512(lower, _mm512_permutexvar_epi32(order, down));
+}
+// The greater as numbers without a sign: of values that are not negative, or NaN, the greater, NaN
+// being greater than all.
+inline F MaxBits(F a, F b) {
+  return {
+      _mm512_castsi512_ps(_mm512_max_epu32(_mm512_castps_si512(a.v), _mm512_castps_si512(b.v)))};
+}
+// x < bound ? 0 : a * 2^n, n whole; a NaN counts as not less.
+inline F ScaleUnlessLess(F x, F bound, F a, F n) {
+  return {_mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x.v, bound.v, _CMP_NLT_UQ), a.v, n.v)};
+}
+#endif
 // The first n bytes, the others 0. n is a multiple of 16 up to 64.
 inline B LoadFirstBytes(const int8_t* p, uint32_t n) {
   const __mmask64 mask = ~uint64_t{0} >> (64 - n);

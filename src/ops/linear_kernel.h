@@ -53,9 +53,11 @@ inline int32_t Four(const int8_t* codes) {
   return x;
 }
 
+// Of rows [row, row + R) those from `first` on.
 template <uint32_t R, uint32_t P>
-inline void StoreTile(const LinearArgs& args, uint32_t row, uint32_t panel, const F (&acc)[R][P]) {
-  for (uint32_t r = 0; r < R; ++r) {
+inline void StoreRows(const LinearArgs& args, uint32_t row, uint32_t first, uint32_t panel,
+                      const F (&acc)[R][P]) {
+  for (uint32_t r = first; r < R; ++r) {
     const size_t add_row = args.add_index == nullptr ? row + r : args.add_index[row + r];
     for (uint32_t p = 0; p < P; ++p) {
       const size_t column = size_t{panel + p} * kLanes;
@@ -65,6 +67,11 @@ inline void StoreTile(const LinearArgs& args, uint32_t row, uint32_t panel, cons
       Store(args.out + (row + r) * args.out_stride + column, out);
     }
   }
+}
+
+template <uint32_t R, uint32_t P>
+inline void StoreTile(const LinearArgs& args, uint32_t row, uint32_t panel, const F (&acc)[R][P]) {
+  StoreRows<R, P>(args, row, 0, panel, acc);
 }
 
 // What a tile brings near of the panels `ahead` bytes on: lines `first`, `first` + `step`, .. of
@@ -241,60 +248,6 @@ inline void LinearFloat(const LinearArgs& args, uint32_t panel, uint32_t end) {
     for (; row + 2 <= args.num_rows; row += 2) FloatTile<2>(args, row, panel);
     if (row < args.num_rows) FloatTile<1>(args, row, panel);
   }
-}
-
-// cap * tanh(x / cap) of the outputs of panels [panel, end). An infinity becomes NaN, not the cap:
-// it ends its request (num-1, rule 8).
-inline void CapOutputs(const LinearArgs& args, uint32_t panel, uint32_t end) {
-  for (uint32_t row = 0; row < args.num_rows; ++row) {
-    float* y = args.out + row * args.out_stride;
-    for (uint32_t i = panel * kLanes; i < end * kLanes; i += kLanes) {
-      const F x = Load(y + i);
-      Store(y + i, Add(SoftCap(x, args.soft_cap), Sub(x, x)));
-    }
-  }
-}
-
-// Maxima of blocks of 256 outputs, a hint for the sampler; NaN where any output of the block is not
-// finite, so that one look at the maxima finds it (num-1, rule 8). x - x is 0 for finite values and
-// NaN for all others. Adding 0 gives a zero its one sign.
-inline void PanelMaxima(const LinearArgs& args, uint32_t panel, uint32_t end) {
-  const F low = Set(-__builtin_inff());
-  for (uint32_t row = 0; row < args.num_rows; ++row) {
-    const float* y = args.out + row * args.out_stride;
-    for (uint32_t begin = panel * kLanes; begin < end * kLanes; begin += 256) {
-      const uint32_t stop = begin + 256 < args.n_live ? begin + 256 : args.n_live;
-      F m = low;
-      F fault = Zero();
-      for (uint32_t i = begin; i < stop; i += kLanes) {
-        const uint32_t live = stop - i < kLanes ? stop - i : kLanes;
-        const F x = Load(y + i);
-        m = Max(SelectFirst(live, x, low), m);
-        fault = Add(fault, SelectFirst(live, Sub(x, x), Zero()));
-      }
-      args.panel_max[row * args.panel_max_stride + begin / 256] =
-          TreeSum(fault) == 0.0f ? MaxLane(m) + 0.0f : __builtin_nanf("");
-    }
-  }
-}
-
-// The product alone, of panels [panel, end).
-inline void LinearPanels(const LinearArgs& args, uint32_t panel, uint32_t end, bool near) {
-  switch (args.encoding) {
-    case Encoding::kF32:
-      return LinearFloat(args, panel, end);
-    case Encoding::kQ4:
-      return LinearInt8<Encoding::kQ4>(args, panel, end, near);
-    case Encoding::kQ8:
-      return LinearInt8<Encoding::kQ8>(args, panel, end, near);
-  }
-}
-
-inline void Linear(const LinearArgs& args, uint32_t panel, uint32_t num_panels, Scratch) {
-  const uint32_t end = panel + num_panels;
-  LinearPanels(args, panel, end, /*near=*/false);
-  if (args.soft_cap != 0.0f) CapOutputs(args, panel, end);
-  if (args.panel_max != nullptr) PanelMaxima(args, panel, end);
 }
 
 }  // namespace kvrm::ops::KVRM_LANES_NS

@@ -86,7 +86,7 @@ struct LinearCase {
   std::vector<float> Run(const KernelTable& machine) {
     std::vector<float> out;
     const LinearArgs args = Args(out);
-    TestScratch scratch({1, 1, 64});
+    TestScratch scratch(1, 1, 64);
     machine.linear(args, 0, n / kPanel, scratch.get());
     return out;
   }

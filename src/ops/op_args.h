@@ -127,7 +127,8 @@ struct AttentionTask {
   uint32_t split;                   // kNone32: all chunks of its rows. Else index into SplitRow
   uint32_t out_begin;               // row of the output for row_begin; the others follow
 };
-inline constexpr uint32_t kMaxTaskRows = 4;
+inline constexpr uint32_t kMaxTaskRows = 16;
+inline constexpr uint32_t kFloatTaskRows = 4;  // more gain nothing with float pages
 
 // A row whose chunks are spread over several tasks: partial states are stored, and the task that
 // finishes last folds them in index order.
@@ -182,12 +183,15 @@ struct ScratchNeed {
   uint32_t num_heads;
   uint32_t num_kv_heads;
   uint32_t head_dim;
+  uint32_t max_k;  // of all linears
 };
+inline constexpr size_t kUnpackedGroupBytes = 640;  // linear_amx.h, of one panel
+
 size_t ScratchBytes(const ScratchNeed& need);
 
 // The ops of one machine. Same names, same argument order, same bits.
 struct KernelTable {
-  const char* name;  // "avx512", "avx2", "portable", "reference"
+  const char* name;  // "amx", "avx512", "avx2", "portable", "reference"
   void (*embed)(const EmbedArgs&, uint32_t row);
   void (*norm)(const NormArgs&, uint32_t row);
   void (*head_norm)(const HeadNormArgs&, uint32_t row);
@@ -195,9 +199,11 @@ struct KernelTable {
   void (*gated_linear)(const GatedLinearArgs&, uint32_t panel_begin, uint32_t num_panels, Scratch);
   void (*rope_write)(const RopeWriteArgs&, uint32_t row);
   void (*attention)(const AttentionArgs&, uint32_t task, Scratch);
+  uint32_t int8_task_rows = kFloatTaskRows;  // the same with int8 pages
 };
 
 // nullptr where this CPU (or this build) does not offer it. The others always exist.
+const KernelTable* AmxKernels();
 const KernelTable* Avx512Kernels();
 const KernelTable* Avx2Kernels();
 const KernelTable& PortableKernels();

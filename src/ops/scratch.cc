@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "ops/op_args.h"
 
 namespace kvrm::ops {
@@ -9,7 +11,15 @@ size_t ScratchBytes(const ScratchNeed& need) {
   const size_t bytes =
       kTileQueries * ((kChunkTokens + need.head_dim) * sizeof(float) + 2 * kChunkTokens) +
       queries * (need.head_dim * (sizeof(float) + 1) + 16 + 8);
-  return (bytes + 4095) / 4096 * 4096;
+  // MatrixScratch (attention_amx.h): scores, weights, sums, offsets and scales of a tile and a
+  // chunk, V's bytes, codes with a tile to spare, outputs, states.
+  const size_t matrix = 16 * kChunkTokens * 6 + kChunkTokens * need.head_dim + 5 * 1024 +
+                        2 * kChunkTokens * sizeof(float) + (queries + 16) * need.head_dim +
+                        (queries + need.num_heads) * need.head_dim * sizeof(float) +
+                        queries * (16 + 8);
+  // linear_amx.h: scales of sixteen rows, four panels, unpacked. An op has the scratch to itself.
+  const size_t panels = size_t{need.max_k / kGroup} * (2 * 16 * 4 + 4 * kUnpackedGroupBytes);
+  return (std::max({bytes, matrix, panels}) + 4095) / 4096 * 4096;
 }
 
 }  // namespace kvrm::ops

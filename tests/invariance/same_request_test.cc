@@ -199,7 +199,8 @@ TEST_P(SameRequest, WhetherItWasPreempted) {
 TEST_P(SameRequest, OnEveryMachine) {
   const TestModel model(GetParam());
   const std::vector<Recording> solo = Solo(model);
-  for (const SimdLevel level : {SimdLevel::kPortable, SimdLevel::kAvx2, SimdLevel::kAvx512}) {
+  for (const SimdLevel level :
+       {SimdLevel::kPortable, SimdLevel::kAvx2, SimdLevel::kAvx512, SimdLevel::kAmx}) {
     RuntimeOptions options = model.Options();
     options.simd = level;
     auto loaded = LoadRuntime(model.file(), options);
