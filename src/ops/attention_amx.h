@@ -155,14 +155,6 @@ inline F ExpOfNegative(F x) {
   return ScaleUnlessLess(x, low, p, n);
 }
 
-// What one query makes of a chunk: greatest score, sum of exponentials, what a unit of its weights
-// stands for.
-struct Weighed {
-  float m;
-  float l;
-  float unit;
-};
-
 // The lanes of tile t, of those from `x`, that a query sees; the others are `none`.
 inline F SeenOf(Visible visible, uint32_t t, F x, F none) {
   if (t * kLanes < visible.first) x = SelectFirst(visible.first - t * kLanes, none, x);
@@ -170,9 +162,10 @@ inline F SeenOf(Visible visible, uint32_t t, F x, F none) {
   return x;
 }
 
-// Scores of tiles [begin, end), in place of the integers; returns the greatest.
-inline float MatrixScores(int32_t* scores, const float* k_scales, float code_scale, Visible visible,
-                          uint32_t begin, uint32_t end) {
+// Scores of the tiles of which the query sees any token, in place of the integers; returns the
+// greatest.
+inline float MatrixScores(int32_t* scores, const float* k_scales, float code_scale,
+                          Visible visible) {
   const F low = Set(-__builtin_inff());
   const F scale = Set(code_scale);
   F m = low;
@@ -184,7 +177,8 @@ inline float MatrixScores(int32_t* scores, const float* k_scales, float code_sca
     m = Max(s, m);
   };
   const uint32_t whole = visible.end / kLanes;
-  uint32_t t = begin;
+  const uint32_t end = (visible.end + kLanes - 1) / kLanes;
+  uint32_t t = visible.first / kLanes;
   if (visible.first % kLanes != 0) {
     keep(t, SeenOf(visible, t, score(t), low));
     ++t;
@@ -194,18 +188,15 @@ inline float MatrixScores(int32_t* scores, const float* k_scales, float code_sca
   return MaxLane(m);
 }
 
-// From scores to weights: p times V's scales, in place, and of those 14 bits of the greatest.
-// Tokens of the chunk's steps that the query does not see weigh 0.
-inline Weighed WeighQuery(const MatrixChunk& chunk, const MatrixScratch& s, uint32_t query,
-                          Visible visible) {
-  int32_t* const ints = s.scores + query * kChunkTokens;
-  float* const scores = reinterpret_cast<float*>(ints);
+// From scores to p times V's scales, in place; returns l, and the greatest of those. Tokens that
+// the query does not see weigh 0.
+inline float MatrixExponentials(float* scores, const float* v_scales, float max, Visible visible,
+                                F* greatest) {
   const uint32_t begin = visible.first / kLanes;
   const uint32_t end = (visible.end + kLanes - 1) / kLanes;
-  const float m = MatrixScores(ints, s.k_scales, s.codes.scales[query], visible, begin, end);
   F most = Zero();
   float l = 0.0f;
-  const F top = Set(m);
+  const F top = Set(max);
   for (uint32_t h = 0; h < kChunkHalves; ++h) {
     const uint32_t from = begin > h * kHalfTiles ? begin : h * kHalfTiles;
     const uint32_t to = end < (h + 1) * kHalfTiles ? end : (h + 1) * kHalfTiles;
@@ -213,26 +204,35 @@ inline Weighed WeighQuery(const MatrixChunk& chunk, const MatrixScratch& s, uint
     for (uint32_t t = from; t < to; ++t) {
       const F p = ExpOfNegative(Sub(Load(scores + t * kLanes), top));
       half = Add(half, p);
-      F w = Mul(p, Load(s.v_scales + t * kLanes));
+      F w = Mul(p, Load(v_scales + t * kLanes));
       if (t == begin || t + 1 == end) w = SeenOf(visible, t, w, Zero());
       Store(scores + t * kLanes, w);
       most = MaxBits(most, w);
     }
     l = h == 0 ? TreeSum(half) : l + TreeSum(half);
   }
-  const float max = MaxMagnitude(most, most);
+  *greatest = most;
+  return l;
+}
+
+// From those to 14 bits of the greatest, in two planes; returns what a unit of them stands for. Of
+// the chunk's steps all tokens get a weight, those that the query does not see 0.
+inline float MatrixWeights(const MatrixChunk& chunk, float* scaled, Visible visible, F greatest,
+                           uint8_t* upper, uint8_t* lower) {
+  const uint32_t begin = visible.first / kLanes;
+  const uint32_t end = (visible.end + kLanes - 1) / kLanes;
+  const float max = MaxMagnitude(greatest, greatest);
   const F inverse = Set(max > 0x1p-100f ? kMaxWeight / max : 0.0f);
   for (uint32_t t = chunk.first_step * kStepPages; t < begin; ++t)
-    Store(scores + t * kLanes, Zero());
-  for (uint32_t t = end; t < chunk.end_step * kStepPages; ++t) Store(scores + t * kLanes, Zero());
+    Store(scaled + t * kLanes, Zero());
+  for (uint32_t t = end; t < chunk.end_step * kStepPages; ++t) Store(scaled + t * kLanes, Zero());
   for (uint32_t step = chunk.first_step; step < chunk.end_step; ++step) {
-    const float* w = scores + step * kStepTokens;
+    const float* w = scaled + step * kStepTokens;
     I rounded[4];
     for (uint32_t i = 0; i < 4; ++i) rounded[i] = RoundToInt(Mul(Load(w + i * kLanes), inverse));
-    const size_t at = query * kChunkTokens + step * kStepTokens;
-    StoreSevensOf64(s.upper + at, s.lower + at, rounded);
+    StoreSevensOf64(upper + step * kStepTokens, lower + step * kStepTokens, rounded);
   }
-  return {m, l, max * (1.0f / kMaxWeight)};
+  return max * (1.0f / kMaxWeight);
 }
 
 // How a chunk's outputs go into those of the chunks before it: o = o * keep + chunk * add.
@@ -309,17 +309,32 @@ inline void QueryTileOnMatrix(const MatrixChunk& chunk, const ChunkView& view, u
   TileFence();
   ScoreTile(chunk, head_dim, s.codes.codes, s);
   FoldFactors f;
+  Visible visible[kTileSide];
   float m[kTileSide] = {};
   float l[kTileSide] = {};
+  F greatest[kTileSide];
+  // Step by step for all queries, so that one's long chains hide another's.
+  const auto each_seen = [&](auto&& step) {
+    for (uint32_t i = 0; i < count; ++i) {
+      if (f.seen[i]) step(i, s.scores + i * kChunkTokens);
+    }
+  };
   for (uint32_t i = 0; i < count; ++i) {
-    const Visible visible = view.seen[(first + i) / group];
-    f.seen[i] = visible.end != 0;
-    if (!f.seen[i]) continue;
-    const Weighed weighed = WeighQuery(chunk, s, i, visible);
-    m[i] = weighed.m;
-    l[i] = weighed.l;
-    f.unit[i] = weighed.unit;
+    visible[i] = view.seen[(first + i) / group];
+    f.seen[i] = visible[i].end != 0;
   }
+  each_seen([&](uint32_t i, int32_t* scores) {
+    m[i] = MatrixScores(scores, s.k_scales, s.codes.scales[i], visible[i]);
+  });
+  each_seen([&](uint32_t i, int32_t* scores) {
+    l[i] = MatrixExponentials(reinterpret_cast<float*>(scores), s.v_scales, m[i], visible[i],
+                              &greatest[i]);
+  });
+  each_seen([&](uint32_t i, int32_t* scores) {
+    const size_t at = size_t{i} * kChunkTokens;
+    f.unit[i] = MatrixWeights(chunk, reinterpret_cast<float*>(scores), visible[i], greatest[i],
+                              s.upper + at, s.lower + at);
+  });
   FoldStates(count, m, l, s.states, f);
   TileFence();
   for (uint32_t d = 0; d < head_dim; d += 2 * kLanes) {
