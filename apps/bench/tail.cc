@@ -238,7 +238,7 @@ std::string TailCommand(const OptionValues& values) {
   return CommandLine({"kvrm", "bench", "tail", "--rival", values.Text("rival"), "--scenario",
                       values.Text("scenario"), "--seconds", std::to_string(values.Int("seconds")),
                       "--slots", std::to_string(values.Int("slots")), "--ctx",
-                      std::to_string(values.Int("ctx"))});
+                      std::to_string(values.Int("ctx")), "--kv", values.Text("kv")});
 }
 
 Status MeasureTail(const OptionValues& values) {
@@ -251,6 +251,7 @@ Status MeasureTail(const OptionValues& values) {
   setup.threads = AllowedCpus();
   setup.slots = static_cast<uint32_t>(values.Int("slots"));
   setup.ctx = static_cast<uint32_t>(values.Int("ctx"));
+  setup.kv = values.Text("kv");
   if (!values.Text("html").empty()) {
     KVRM_RETURN_IF_ERROR(WriteFile("--html", values.Text("html"), ""));
   }

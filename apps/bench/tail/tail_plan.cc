@@ -109,7 +109,7 @@ std::vector<TailServer> TailServers(const TailSetup& setup) {
     return TailServer{std::move(name),
                       side,
                       {setup.own_program, "serve", "-m", setup.model, "--slots", slots, "--ctx",
-                       ctx, "--max-itl-ms", budget}};
+                       ctx, "--kv", setup.kv, "--max-itl-ms", budget}};
   };
   std::vector<TailServer> servers = {own("kvrm", TailSide::kOurs, "auto"),
                                      own("kvrm, no budget", TailSide::kOursWithoutBudget, "0")};

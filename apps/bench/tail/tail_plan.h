@@ -35,8 +35,9 @@ struct TailSetup {
   std::string llama_server, open_vino_driver, vllm;  // empty: not in this sitting
   std::string vllm_model;  // what vLLM reads: a folder, of `model` or made from it
   uint32_t slots = 16;
-  uint32_t ctx = 4096;   // of a slot
-  uint32_t threads = 2;  // of engines that have to be told
+  uint32_t ctx = 4096;     // of a slot
+  uint32_t threads = 2;    // of engines that have to be told
+  std::string kv = "f16";  // format of our keys and values; each rival has its own
 };
 // Ours with and without a gap budget; each rival as it comes, and its tunings.
 std::vector<TailServer> TailServers(const TailSetup& setup);

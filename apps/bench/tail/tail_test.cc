@@ -199,10 +199,14 @@ TEST(TailScenarios, EachRivalRunsAsItComesAndTuned) {
   setup.open_vino_driver = "/openvino-driver";
   setup.vllm = "/vllm";
   setup.vllm_model = "/folder";
+  setup.kv = "int8";
   std::map<TailSide, int> runs;
   for (const TailServer& server : TailServers(setup)) {
     ++runs[server.side];
     EXPECT_EQ(server.piped, server.side == TailSide::kOpenVino) << server.name;
+    const bool ours = server.side == TailSide::kOurs || server.side == TailSide::kOursWithoutBudget;
+    const auto kv = std::find(server.command.begin(), server.command.end(), "int8");
+    EXPECT_EQ(kv != server.command.end(), ours) << server.name;
   }
   EXPECT_EQ(runs[TailSide::kLlamaDefault], 1);
   EXPECT_GE(runs[TailSide::kLlamaTuned], 2);
