@@ -46,6 +46,8 @@ class TileUse {
       shapes.row_bytes[tile] = static_cast<uint16_t>(tile == 4 || tile == 5 ? depth : 64);
       shapes.rows[tile] = static_cast<uint8_t>(tile < 6 ? num_rows : depth / 4);
     }
+    // To g++ 12 its load reads eight bytes and the other stores are dead: someone must read them.
+    __asm__ volatile("" : : "r"(&shapes) : "memory");
     _tile_loadconfig(&shapes);
   }
   ~TileUse() { _tile_release(); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
@@ -77,6 +78,16 @@ Split RandomSplit(World& world, uint32_t num_kv_heads) {
   }
   std::shuffle(split.tasks.begin(), split.tasks.end(), world.rng);
   return split;
+}
+
+// One NaN for all, as the contract does not tell them apart.
+std::vector<std::byte> NaNsAlike(std::vector<std::byte> out) {
+  for (size_t i = 0; i < out.size(); i += sizeof(float)) {
+    float value;
+    std::memcpy(&value, out.data() + i, sizeof value);
+    if (std::isnan(value)) std::memcpy(out.data() + i, &kNaN, sizeof kNaN);
+  }
+  return out;
 }
 
 // Includes the spare row and the padding of every row, which no task may write (B026), and pages
@@ -280,16 +291,49 @@ TEST(Attention, NaNThatARowSeesReachesItsOutput) {
   }
 }
 
+// Magnitudes of tokens, queries and scale from one end of float32 to the other: scores that are not
+// finite, weights that are 0; and few tokens that have values, of which the greatest weight may be
+// below 2^-100. Tiles of one query and of sixteen.
+TEST(Attention, AnyMagnitudesGiveWhatTheReferenceGives) {
+  std::mt19937 rng(78);
+  const auto magnitude = [&](int most) {
+    return rng() % 8 == 0
+               ? 0.0f
+               : std::pow(10.0f, static_cast<float>(static_cast<int>(rng() % (2 * most)) - most));
+  };
+  for (uint32_t repeat = 0; repeat < 50; ++repeat) {
+    const int most = Pick({1, 1, 4, 15, 38}, rng);
+    const uint32_t valued = Pick({1, 60}, rng);  // one of so many
+    const Shape shape{.format = KvFormat::kInt8, .window = Pick({0, 0, 40}, rng)};
+    const uint32_t rows = Pick({1, 2, 7, kMaxTaskRows}, rng);
+    World world(shape, Pick({16, 250, 300, 520}, rng), rows, repeat);
+    const size_t width = size_t{shape.num_kv_heads} * shape.head_dim;
+    for (size_t at = 0; at < world.keys.size(); at += width) {
+      const float k = magnitude(most), v = rng() % valued == 0 ? magnitude(most) : 0.0f;
+      for (size_t d = at; d < at + width; ++d) world.keys[d] *= k, world.values[d] *= v;
+    }
+    world.Fill();
+    const float spread = most == 1 ? 300.0f : 1.0f;
+    for (float& q : world.queries) q *= magnitude(most / 4 + 1) * spread;
+    world.scale = Pick({0, 1}, rng) == 0 ? 0.125f : -magnitude(most);
+    const auto want = NaNsAlike(world.Run(ReferenceKernels(), world.Whole()));
+    for (const KernelTable* machine : VectorMachines()) {
+      EXPECT_TRUE(SameBytes(NaNsAlike(world.Run(*machine, world.Whole())), want))
+          << Describe(*machine, shape, 0, rows) << " repeat " << repeat;
+    }
+  }
+}
+
 // All codes at the ends of their range, all weights at theirs: bytes whose sums of products are the
 // greatest that a chunk has.
 TEST(Attention, GreatestBytesDoNotSaturate) {
   for (const KernelTable* machine : AllMachines()) {
-    for (uint32_t head_dim : {64u, 256u}) {
+    for (const auto& [head_dim, rows] : {std::pair{64u, 1u}, {256u, 1u}, {64u, 2u}, {256u, 2u}}) {
       for (float sign : {1.0f, -1.0f}) {
         Shape shape;
         shape.format = KvFormat::kInt8;
         shape.head_dim = head_dim;
-        World world(shape, 512, 1, 12);
+        World world(shape, 512, rows, 12);
         std::fill(world.queries.begin(), world.queries.end(), 1.0f);
         std::fill(world.keys.begin(), world.keys.end(), 1.5f * sign);
         std::fill(world.values.begin(), world.values.end(), -2.0f * sign);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "ops/kernel_test_support.h"
@@ -176,8 +177,8 @@ TEST(Linear, ResultIsTheProductOfTheEncodedValues) {
 // 255 * 127 + 255 * 127 does not fit into the 16 bits that vpmaddubsw saturates at.
 TEST(Linear, GreatestCodesDoNotSaturate) {
   for (Encoding encoding : {Encoding::kQ4, Encoding::kQ8}) {
-    for (int sign : {1, -1}) {
-      LinearCase test(encoding, 9, 2, 64, 9);
+    for (const auto& [rows, sign] : {std::pair{9u, 1}, {9u, -1}, {33u, 1}, {33u, -1}}) {
+      LinearCase test(encoding, rows, 2, 64, 9);
       const size_t code_bytes = encoding == Encoding::kQ4 ? 256 : kQ8GroupBytes;
       const size_t step = encoding == Encoding::kQ4 ? kQ4GroupBytes : kQ8GroupBytes;
       for (uint32_t p = 0; p < 2; ++p) {
