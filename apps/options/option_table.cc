@@ -57,14 +57,13 @@ constexpr CommandSpec kCommands[] = {
      "timed, greedy sampling included. Beside the figure stands its floor: the bytes of a step "
      "over the read bandwidth measured at that working-set size."},
     {kBenchPrefill, "bench prefill", "", "Time the prefill of one prompt.",
-     "Beside the figure stands its floor: the operations of the prompt over the arithmetic peak "
-     "measured in the same run."},
+     "Beside the figure stands its floor: the operations of the prompt over the peak of vector "
+     "arithmetic measured in the same run."},
     {kBenchOps, "bench ops", "", "Time each op of a step beside its floor.",
      "Runs decode steps as `bench decode` does (or, with -p, prompts), reads the clock between the "
      "ops of the program, and prints for each shape of op its calls, time, share of the step, "
-     "floor "
-     "(bytes over the bandwidth at the step's working set, or operations over the arithmetic peak) "
-     "and share of the floor."},
+     "floor (bytes over the bandwidth at the step's working set, or operations over the peak of "
+     "vector arithmetic) and share of the floor."},
     {kBenchGrowth, "bench growth", "", "How a decode step grows with the tokens in the cache.",
      "One sequence of 512, 2,048, 8,192 and 32,768 tokens whose keys and values are a pattern, in "
      "turns; growth is time over time at 512 tokens, over the same of the bytes that a step reads: "
