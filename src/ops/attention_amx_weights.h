@@ -27,14 +27,7 @@ inline F ExpOfNegative(F x) {
   const F n = ToFloat(RoundToInt(Mul(clamped, Set(1.44269504088896341f))));
   F r = Fma(n, Set(-0.693359375f), clamped);
   r = Fma(n, Set(2.12194440e-4f), r);
-  F p = Set(1.0f / 720.0f);
-  p = Fma(p, r, Set(1.0f / 120.0f));
-  p = Fma(p, r, Set(1.0f / 24.0f));
-  p = Fma(p, r, Set(1.0f / 6.0f));
-  p = Fma(p, r, Set(0.5f));
-  p = Fma(p, r, Set(1.0f));
-  p = Fma(p, r, Set(1.0f));
-  return ScaleUnlessLess(x, low, p, n);
+  return ScaleUnlessLess(x, low, ExpSeries(r), n);
 }
 
 // The lanes of tile t, of those from `x`, that a query sees; the others are `none`.

@@ -457,6 +457,17 @@ inline void PrefetchNear(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 #endif
 
+// exp's Taylor polynomial of degree 6.
+inline F ExpSeries(F r) {
+  F p = Set(1.0f / 720.0f);
+  p = Fma(p, r, Set(1.0f / 120.0f));
+  p = Fma(p, r, Set(1.0f / 24.0f));
+  p = Fma(p, r, Set(1.0f / 6.0f));
+  p = Fma(p, r, Set(0.5f));
+  p = Fma(p, r, Set(1.0f));
+  p = Fma(p, r, Set(1.0f));
+  return p;
+}
 // exp(x), our own: 2^n * p(r) with n = rint(x log2 e), r = x - n ln 2 in two fma steps, p of degree
 // 6 (Taylor coefficients 1/k!; |r| <= 0.3466, relative error below 3e-7). Below -87.3 (and -inf):
 // 0. Above 88: exp(88), finite. NaN stays NaN: the operands of Min and Max are ordered for it.
@@ -467,14 +478,7 @@ inline F Exp(F x) {
   const F nf = ToFloat(n);
   F r = Fma(nf, Set(-0.693359375f), clamped);
   r = Fma(nf, Set(2.12194440e-4f), r);
-  F p = Set(1.0f / 720.0f);
-  p = Fma(p, r, Set(1.0f / 120.0f));
-  p = Fma(p, r, Set(1.0f / 24.0f));
-  p = Fma(p, r, Set(1.0f / 6.0f));
-  p = Fma(p, r, Set(0.5f));
-  p = Fma(p, r, Set(1.0f));
-  p = Fma(p, r, Set(1.0f));
-  return SelectLess(x, low, Zero(), Mul(p, PowerOfTwo(n)));
+  return SelectLess(x, low, Zero(), Mul(ExpSeries(r), PowerOfTwo(n)));
 }
 // cap * tanh(x / cap), tanh(x) = 1 - 2 / (exp(2x) + 1).
 inline F SoftCap(F x, float cap) {
