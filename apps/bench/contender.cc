@@ -154,7 +154,9 @@ struct Build {
     } else if (!flags.flash) {
       command.emplace_back("-no-fa");
     }
-    return Joined(command, {"-ctk", flags.kv, "-ctv", flags.kv});
+    command = Joined(command, {"-ctk", flags.kv, "-ctv", flags.kv});
+    // Its table goes to standard error.
+    return ik && batched ? Joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1"}, command) : command;
   }
 
   OutputKind Kind(const ComparisonRow& row) const {

@@ -100,6 +100,7 @@ TEST(Contender, IkIsCalledInItsOwnWords) {
   EXPECT_FALSE(Holds(batched[0].command, "-fa"));
   EXPECT_TRUE(Holds(batched[2].command, "-no-fa"));
   EXPECT_TRUE(Holds(batched[0].command, "-rtr"));
+  EXPECT_EQ(batched[0].command[0], "/bin/sh") << "its table goes to standard error";
 }
 
 TEST(Contender, OpenVinoReadsTheFileThatItIsGiven) {

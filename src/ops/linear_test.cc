@@ -20,11 +20,7 @@ namespace {
 
 using testing::AllMachines;
 using testing::kNaN;
-using testing::kSpareRows;
-using testing::kUntouched;
 using testing::LinearCase;
-using testing::RandomFileRows;
-using testing::RandomFloats;
 using testing::SameBytes;
 using testing::VectorMachines;
 
