@@ -55,6 +55,10 @@ class Screening {
         found.uncounted_tokens_per_s = one.median();
       }
     }
+    SortByMedian(Best::kMost, counted);
+    for (size_t i = kFinalists; i < counted.size(); ++i) {
+      found.reserves.push_back({counted[i].contender, {}, {}});
+    }
     KeepFinalists(Best::kMost, counted);
     TryOneThread(counted);
     for (Measured& one : counted) {
@@ -136,6 +140,26 @@ std::optional<FloorShare> PeerFloor(const RowResult& result, const Measured& pee
   return floor;
 }
 
+// Screening is a look: a setting may fail in a round that did not fail there.
+void RunFinalists(FamilyResult& family) {
+  std::vector<Measured> ran;
+  std::vector<Measured>& waiting = family.finalists;
+  while (!waiting.empty()) {
+    Measured one = std::move(waiting.front());
+    waiting.erase(waiting.begin());
+    const Status done = RunOnce(one, one.contender.command);
+    if (done.ok()) {
+      ran.push_back(std::move(one));
+      continue;
+    }
+    std::fprintf(stderr, "  left out: %s\n", done.error().message.c_str());
+    if (family.reserves.empty()) continue;
+    waiting.push_back(std::move(family.reserves.front()));
+    family.reserves.erase(family.reserves.begin());
+  }
+  family.finalists = std::move(ran);
+}
+
 Status RunRounds(const VersusSetting& setting, RowResult& result) {
   const QuietGate gate;
   for (int64_t round = 0; round < setting.rounds; ++round) {
@@ -145,13 +169,12 @@ Status RunRounds(const VersusSetting& setting, RowResult& result) {
       KVRM_RETURN_IF_ERROR(RunOnce(own, own.contender.command));
     }
     for (FamilyResult& family : result.families) {
-      for (Measured& peer : family.finalists) {
-        KVRM_RETURN_IF_ERROR(RunOnce(peer, peer.contender.command));
-      }
+      RunFinalists(family);
     }
   }
   result.others_percent = gate.OthersPercent();
   SortByMedian(Best::kMost, result.own);
+  std::erase_if(result.families, [](const FamilyResult& f) { return f.finalists.empty(); });
   for (FamilyResult& family : result.families) {
     SortByMedian(Best::kMost, family.finalists);
     if (family.family != Family::kLlama) continue;  // what the others read is not known

@@ -43,6 +43,7 @@ struct FloorShare {
 struct FamilyResult {
   Family family;
   std::vector<Measured> finalists;  // fastest first after the rounds
+  std::vector<Measured> reserves;   // take the place of finalists that fail, fastest first
   std::optional<FloorShare> floor;  // of the fastest
   // The fastest of those whose file loses too much: shown, not counted.
   std::string uncounted;

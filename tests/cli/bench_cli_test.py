@@ -140,6 +140,22 @@ class Cli(WithRandomModel):
             self.assertGreater(peer["floor"]["ms"], 0)
             self.assertAlmostEqual(peer["ratio"], row["kvrm"]["median"] / peer["best"]["median"])
 
+    def test_VersusTakesTheNextSettingWhereAFinalistFailsInARound(self):
+        # With prompts of their own (no -pps), as in the rounds, flash attention ends in an abort.
+        fails = 'case "$*" in *"-fa on"*) kill -ABRT $$;; esac'
+        model, rivals = self.rivals(
+            lambda name, answer:
+            f'rate=10\ncase "$*" in *-pps*) ;; *) {fails};; esac\n'
+            'case "$*" in *"-fa on"*) rate=40;; *Q8_0*) rate=20;; esac\n'
+            f"printf '{answer}\\n' $rate\n")
+        result = run("bench", "versus", "-m", model, "--rivals", rivals, "-r", "2", "-t", "1",
+                     "--rows", "8x512", "--json")
+        self.assert_ok(result)
+        best = json.loads(result.stdout)["rows"][0]["families"][0]["best"]
+        self.assertEqual(best["setting"].split(" (")[0], "Q8_0, fa off, KV f16")
+        self.assertEqual(best["samples"], [20, 20])
+        self.assertIn("left out:", result.stderr.decode())
+
     def test_VersusKeepsRowsAndDoesNotRunThemAgain(self):
         model, rivals = self.rivals(lambda name, answer: f"printf '{answer}\\n' 10\n")
         sheet = self.path("sheet.json")
