@@ -19,7 +19,6 @@ namespace kvrm::ops::KVRM_LANES_NS {
 
 inline constexpr uint32_t kMatrixRows = 2 * kTileSide;  // from so many rows on
 inline constexpr uint32_t kLooseRows = 10;
-inline constexpr uint32_t kUnpackedPanels = 4;  // at a time; ScratchBytes has room for them
 
 struct UnpackedGroup {
   uint8_t codes[8][64];  // [quad of k][output][4]; signed for q8

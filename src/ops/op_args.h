@@ -185,7 +185,9 @@ struct ScratchNeed {
   uint32_t head_dim;
   uint32_t max_k;  // of all linears
 };
-inline constexpr size_t kUnpackedGroupBytes = 640;  // linear_amx.h, of one panel
+// What linear_amx.h keeps there: panels, unpacked, of so many bytes a group.
+inline constexpr uint32_t kUnpackedPanels = 4;
+inline constexpr size_t kUnpackedGroupBytes = 640;
 
 size_t ScratchBytes(const ScratchNeed& need);
 
@@ -199,7 +201,7 @@ struct KernelTable {
   void (*gated_linear)(const GatedLinearArgs&, uint32_t panel_begin, uint32_t num_panels, Scratch);
   void (*rope_write)(const RopeWriteArgs&, uint32_t row);
   void (*attention)(const AttentionArgs&, uint32_t task, Scratch);
-  uint32_t int8_task_rows = kFloatTaskRows;  // the same with int8 pages
+  uint32_t int8_task_rows = kFloatTaskRows;  // of a task over int8 pages, at most
 };
 
 // nullptr where this CPU (or this build) does not offer it. The others always exist.

@@ -17,8 +17,9 @@ size_t ScratchBytes(const ScratchNeed& need) {
                         2 * kChunkTokens * sizeof(float) + (queries + 16) * need.head_dim +
                         (queries + need.num_heads) * need.head_dim * sizeof(float) +
                         queries * (16 + 8);
-  // linear_amx.h: scales of sixteen rows, four panels, unpacked. An op has the scratch to itself.
-  const size_t panels = size_t{need.max_k / kGroup} * (2 * 16 * 4 + 4 * kUnpackedGroupBytes);
+  // linear_amx.h: scales of sixteen rows, unpacked panels. An op has the scratch to itself.
+  const size_t panels = size_t{need.max_k / kGroup} *
+                        (2 * 16 * sizeof(float) + kUnpackedPanels * kUnpackedGroupBytes);
   return (std::max({bytes, matrix, panels}) + 4095) / 4096 * 4096;
 }
 
